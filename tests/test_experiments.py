@@ -22,7 +22,7 @@ from vitcli.runner.experiment.listing import describe_experiment, kind_of
 from vitcli.runner.experiment.resolve import fit_to_data
 from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.plan import model_sizes
-from vitcli.runner.train.estimate import training_flops
+from vitcli.runner.train.flops import training_flops
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 FILES = {path: kind_of(path) for path in sorted(FOLDER.glob("*.yaml"))}

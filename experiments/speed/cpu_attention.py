@@ -5,6 +5,7 @@ The four kinds take turns, A B C D A B C D ... Speeds are medians of seven round
 with fused attention. ``choose_kernels`` and ``--precision auto`` are based on this measurement.
 """
 
+import itertools
 import statistics
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from vitcli.core.objectives.classify import Classify
 from vitcli.core.spec import ExperimentSpec, TrainSpec, VitSpec
 from vitcli.core.train.training import Step, Training
 from vitcli.runner.machine.device import computes_bf16, cpu_name, this_processor
-from vitcli.runner.train.rehearsal import endless_steps, random_data, with_statistics
+from vitcli.runner.train.flops import random_data, with_statistics
 
 ROUNDS, STEPS, BATCH = 7, 4, 128
 SPEC = VitSpec(
@@ -33,7 +34,8 @@ def training(dtype: torch.dtype | None, fused: bool) -> Iterator[Step]:
     train = TrainSpec(batch_size=BATCH)
     spec = with_statistics(ExperimentSpec(model=SPEC, train=train))
     data = random_data(spec, BATCH * STEPS, torch.device("cpu"))
-    return endless_steps(Training(spec, Classify(spec, model), data, dtype))
+    steps = Training(spec, Classify(spec, model), data, dtype).run_epoch
+    return itertools.chain.from_iterable(map(steps, itertools.count()))
 
 
 def main() -> None:

@@ -45,16 +45,6 @@ def test_changes_go_to_a_folder_of_their_own_and_a_name_is_a_folder(tiny):
     printed("train", tiny, "--name", "my pets", *brief, "--resume", "auto")
 
 
-def test_dry_run_needs_no_data_and_trains_nothing(here):
-    options = ("--epochs", 3, "--lr", 0.01, "--batch-size", 32, "--data", "mnist", "--seed", 4)
-    plan = document("train", "cifar10-tiny", *options, "--dry-run")
-    assert not [*here.iterdir()]
-    assert plan["parameters"] == sum(plan["parameters_by_part"].values())
-    config = plan["config"]
-    assert (config["train"]["epochs"], config["train"]["batch_size"]) == (3, 32)
-    assert (config["optim"]["lr"], config["data"]["name"], config["seed"]) == (0.01, "mnist", 4)
-
-
 def test_the_next_command_works_as_it_stands(tiny, here, monkeypatch):
     """The data are class folders: four images of each class to train on, one to test."""
     place = here / "my data"

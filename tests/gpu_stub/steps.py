@@ -28,7 +28,7 @@ from vitcli.runner.machine.device import DTYPES
 from vitcli.runner.speed.workload import make_workload
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.build import compile_training
-from vitcli.runner.train.rehearsal import random_data, with_statistics
+from vitcli.runner.train.flops import random_data, with_statistics
 
 FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
 NO_FFT = ("fusion", "fusion-gpu")

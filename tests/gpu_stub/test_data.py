@@ -37,7 +37,7 @@ from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.speed.workload import make_workload
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.build import compile_batches
-from vitcli.runner.train.estimate import make_estimate
+from vitcli.runner.train.dry_run import dry_run
 from vitcli.runner.train.prepare import Request
 from vitcli.runner.train.train import train as run_training
 from vitcli.runner.train.trainer import Trainer
@@ -312,14 +312,14 @@ def test_the_estimated_memory_is_near_the_peak(tmp_path):
 def estimate_by_peak(name: str, precision: str) -> float:
     """Return the memory that ``--dry-run`` says, divided by the allocator's peak in a training."""
     changes = {"train.compile": False, "train.precision": precision}
-    changes |= {"train.limit_batches": 2, "train.epochs": 1}
+    changes |= {"train.limit_batches": 2, "train.epochs": 1, "data.name": "scenes"}
     experiment = load_experiment(name, changes)
     images = random_pictures(experiment, 2000)
-    estimate = make_estimate(experiment, "cuda", images).memory_bytes
+    output = Path(f"{name}-{precision}")
+    request = Request(device="cuda", output=output, load=lambda *_, **__: images)
+    stated = dry_run(experiment, request).memory_bytes
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    output = Path(f"{name}-{precision}")
-    run_training(experiment, Request(device="cuda", output=output, load=lambda *_, **__: images))
-    return estimate / (torch.cuda.max_memory_allocated() - before)
+    run_training(experiment, request)
+    return stated / torch.cuda.max_memory_allocated()

@@ -11,7 +11,7 @@ from vitcli.cli.console import emit_exactly, emit_report, line_width, say
 from vitcli.cli.engines import Engine, Gpus, Place, check_engine, check_folders, takes_options
 from vitcli.cli.options import DryRun, Json, Sets, Status, exclude, output_option, with_code
 from vitcli.runner.report.report import DataTable, Fact, Report, facts_of, hidden
-from vitcli.runner.text import quantity
+from vitcli.runner.text import duration, quantity
 
 if TYPE_CHECKING:
     from vitcli.runner.search.definition import Search
@@ -134,18 +134,30 @@ def show_plan(chosen: "Search", options: "Options", form: str) -> None:
     """Print the space and the cost of the search: that of its default, once for each trial."""
     from vitcli.runner.experiment.config import Experiment
     from vitcli.runner.study.plan import worker_count
-    from vitcli.runner.train.estimate import make_estimate
+    from vitcli.runner.train.dry_run import dry_run
+    from vitcli.runner.train.prepare import Request
 
     count = worker_count(chosen.threads, options)
     default = Experiment(chosen.name, chosen.base, chosen.path)
-    seconds = ceil(chosen.num_trials / count) * make_estimate(default, options.device).seconds
+    request = Request(
+        device=options.device,
+        data_dir=options.data_dir,
+        rerun=True,
+        without_test=True,
+        on_message=say,
+    )
+    one = dry_run(default, request).total
+    seconds, time_text = None, "not known, because the data set is not on this machine"
+    if one is not None:
+        seconds = ceil(chosen.num_trials / count) * one
+        time_text = f"{duration(seconds)} if each trial takes that of the default"
     space = {field: values.text for field, values in chosen.fields.space.items()}
     rows = [{"field": field, "values": text} for field, text in space.items()]
     report = Report(
         facts=[
             *hidden(search=chosen.name),
             *facts_of(sampler=chosen.fields.sampler, trials=chosen.num_trials, at_once=count),
-            Fact("seconds", seconds, label="time", about="if each trial takes that of the default"),
+            Fact("seconds", seconds, label="time", text=time_text),
         ],
         tables=[DataTable("space", ["field", "values"], rows, is_mapping=True)],
     )

@@ -29,21 +29,16 @@ def announce_saved(states: "Mapping[str, RunRecord]", saved: "SavedTrials | None
 
 def show_plan(work: "StudyWork", options: Any, form: str) -> None:
     """Print the trials to train, their training time and disk space, and missing data sets."""
-    from vitcli.runner.study.estimate import estimate_study, read_own_pictures
-    from vitcli.runner.train.dry_run import missing_data_note
+    from vitcli.runner.study.estimate import dry_run_study
 
-    for name in dict.fromkeys(trial.spec.data.name for trial in work.trials):
-        if note := missing_data_note(name, options.data_dir, options.offline):
-            say(note)
-    read_own_pictures(work, options, say)
-    estimate = estimate_study(work, options, spent_seconds=time.process_time(), on_message=say)
+    costs = dry_run_study(work, options, say, time.process_time())
     rows = [
         {
             "trial": trial.folder,
             "state": work.states[trial.folder].state,
             "parameters": work.parameters[trial.variant],
-            "flops": estimate.flops[trial.variant],
-            "seconds": estimate.by_variant[trial.variant],
+            "flops": costs.flops[trial.variant],
+            "seconds": costs.by_variant[trial.variant],
         }
         for trial in work.trials
     ]
@@ -51,13 +46,15 @@ def show_plan(work: "StudyWork", options: Any, form: str) -> None:
         *("trial", "state", "parameters"),
         *(Field("flops", "TFLOP", text=tera), Field("seconds", "time", text=duration)),
     ]
-    time_text = f"about {duration(estimate.total)}, {estimate.count} at once"
+    time_text = "not known, because a data set is not on this machine"
+    if costs.total is not None:
+        time_text = f"about {duration(costs.total)}, {costs.count} at once"
     detects = "" if work.study.parts else detectable_text(work)
     report = Report(
         facts=[
-            *hidden(study=work.study.name, folder=str(work.root), at_once=estimate.count),
+            *hidden(study=work.study.name, folder=str(work.root), at_once=costs.count),
             Fact("to_train", len(rows), about=f"of {quantity(len(work.states), 'trial')}"),
-            Fact("seconds", estimate.total, label="time", text=time_text),
+            Fact("seconds", costs.total, label="time", text=time_text),
             Fact("planned_seeds", work.planned.seeds, label="planned", text=planned_text(work)),
             Fact("detects", detects, text=detects),
             Fact("disk_bytes", work.disk_bytes, label="disk", about=f"when done ({work.root})"),

@@ -12,7 +12,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.chosen import adopt_model, collect_changes, load_changed, shorten_pretraining
-from vitcli.cli.console import emit, emit_json, emit_report, say
+from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import (
     AllowLeaks,
     Data,
@@ -197,7 +197,7 @@ def train(
         stop_after=stop_after,
         first=first,
     )
-    go = show_estimate if dry_run else run
+    go = show_costs if dry_run else run
     go(chosen, request, json)
 
 
@@ -342,22 +342,19 @@ def facts_so_far(record: "RunRecord") -> list[Fact]:
     ]
 
 
-def show_estimate(experiment: "Experiment", request: "Request", json: bool) -> None:
-    """Print the notes and the estimate of a training."""
+def show_costs(experiment: "Experiment", request: "Request", json: bool) -> None:
+    """Print the notes and the costs of a training."""
     from vitcli.runner.machine.products import warn_if_emulated
-    from vitcli.runner.train.dry_run import dry_run
+    from vitcli.runner.train.dry_run import costs_report, dry_run
     from vitcli.runner.train.ranks import describe_parts, refuse_parts
 
     launch = read_launch()
     if launch and launch.rank:
         return
     warn_if_emulated(experiment.spec.train.precision, request.device, say)
-    estimate = dry_run(experiment, request, say, spent_seconds=time.process_time())
+    costs = dry_run(experiment, replace(request, on_message=say), time.process_time())
     if launch:
-        refuse_parts(estimate.spec, launch.size)
-        shares = describe_parts(estimate.spec, launch.size)
-        say(f"{shares}; the estimate is that of one process")
-    if json:
-        emit_json(estimate.as_json())
-        return
-    emit(estimate.as_text())
+        refuse_parts(costs.spec, launch.size)
+        say(f"{describe_parts(costs.spec, launch.size)}; the time is that of one process")
+    report = costs_report(experiment.name, costs, request)
+    emit_report(report, "json" if json else "text")

@@ -16,7 +16,7 @@ from vitcli.runner.experiment.seeds import parse_seeds
 from vitcli.runner.study.collect import command, read_results
 from vitcli.runner.study.definition import default_root, is_same_setting, load_study
 from vitcli.runner.study.plan import model_sizes
-from vitcli.runner.train.estimate import training_flops, whole_training_flops
+from vitcli.runner.train.flops import training_flops, whole_training_flops
 
 __all__ = ["forget"]
 

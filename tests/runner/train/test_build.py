@@ -1,8 +1,7 @@
-"""Parts of a training: graphs, first weights, events, warnings, imports, and the estimate."""
+"""Parts of a training: graphs, first weights, events, warnings and imports."""
 
 import subprocess
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +14,9 @@ from tests.patience import HANG
 from vitcli.core.spec import ExperimentSpec, TrainSpec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import filled_module
-from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import BUNDLED, RunDir
-from vitcli.runner.train import build, initial, rehearsal
+from vitcli.runner.train import build, initial
 from vitcli.runner.train.build import use_graphs
-from vitcli.runner.train.estimate import make_estimate
 from vitcli.runner.train.events import (
     KINDS,
     Ended,
@@ -32,6 +29,7 @@ from vitcli.runner.train.events import (
     from_line,
     to_line,
 )
+from vitcli.runner.train.flops import random_data
 
 DROPS = {"drop_path": 0.1, "attn_drop": 0.1, "proj_drop": 0.1}
 
@@ -116,73 +114,6 @@ def test_the_first_steps_import_nothing_that_only_later_work_needs(tiny):
     assert done.stderr == "step 2: []\n"
 
 
-def estimate(**changes):
-    named = {key.replace("__", "."): value for key, value in changes.items()}
-    return make_estimate(load_experiment("cifar10-tiny", named))
-
-
-@pytest.fixture
-def probed(monkeypatch):
-    found = SimpleNamespace(counts=[], each=1e-3)
-
-    def probe(built):
-        found.counts.append(built.spec.train.batch_size)
-        return 2.0, found.counts[-1] * found.each
-
-    monkeypatch.setattr(rehearsal, "probe", probe)
-    return found
-
-
-def test_accumulation_and_recomputing_save_memory(probed):
-    whole = estimate().memory_bytes
-    assert probed.counts == [32, 128], "quick steps are measured with the whole batch"
-    assert estimate(train__accumulate=4).memory_bytes < 0.4 * whole
-    assert estimate(train__grad_checkpointing=True).memory_bytes < 0.6 * whole
-
-
-def test_slow_images_are_measured_smaller_and_the_time_is_scaled(probed, monkeypatch):
-    """From 32x32 to 16x16 pixels; below, the grid would have fewer than 8x8 patches."""
-    changes = {"model__patch_size": 2, "train__limit_batches": 5, "train__epochs": 1}
-    probed.each = 1.0
-    plain = estimate(**changes)
-    monkeypatch.setattr(rehearsal, "QUICK_FLOPS", 0.0)
-    monkeypatch.setattr("vitcli.runner.train.estimate.QUICK_FLOPS", 0.0)
-    found = estimate(**changes)
-    assert probed.counts[-1] == 2
-    assert "16x16" in found.measured_on
-    ratio = rehearsal.image_flops(found.spec) / rehearsal.image_flops(
-        found.spec.replace(model=found.spec.model.replace(img_size=16))
-    )
-    assert found.train_seconds == pytest.approx(ratio * plain.train_seconds)
-    assert ratio > 4
-    assert (found.memory_bytes, found.train_flops) == (plain.memory_bytes, plain.train_flops)
-
-
-def test_the_time_includes_the_start_and_the_evaluations(probed):
-    """Six steps of a batch of 128; an image is evaluated in a third of its training time."""
-    probed.each = 3.0
-    found = estimate(train__epochs=3, train__limit_batches=2, train__eval_every=2)
-    assert found.train_seconds == pytest.approx(6 * 128 * 3)
-    assert found.evaluation_seconds == pytest.approx(2 * 1000)  # twice two batches of 500
-    assert found.startup_seconds >= 2.0
-    parts = found.startup_seconds + found.train_seconds + found.evaluation_seconds
-    assert found.seconds == parts
-
-
-@pytest.mark.parametrize(
-    ("changes", "images"),
-    [
-        ({}, 10 * 10_000),
-        ({"train__eval_every": 4}, 3 * 10_000),
-        ({"data__val_split": 5000}, 10 * 5000 + 10_000),
-        ({"data__val_split": 5000, "train__limit_batches": 1}, 10 * 500 + 500),
-    ],
-)
-def test_evaluated_images(probed, changes, images):
-    probed.each = 3.0
-    assert estimate(train__epochs=10, **changes).evaluation_seconds == pytest.approx(images)
-
-
 @pytest.mark.parametrize(
     "task",
     [
@@ -192,7 +123,7 @@ def test_evaluated_images(probed, changes, images):
 )
 def test_random_pictures_have_what_the_task_reads_beside_them(task):
     spec = experiment({"task": task, "data": {"name": "imagefolder:here"}})
-    data = rehearsal.random_data(spec, 64, torch.device("cpu"))
+    data = random_data(spec, 64, torch.device("cpu"))
     module = filled_module(spec, data)
     step = next(build.build_training(spec, module, data).run_epoch(0))
     assert step.scalars["loss"].isfinite()

@@ -129,16 +129,17 @@ def test_a_dry_run_says_what_the_training_says(few, here, pictures):
     (pictures / "train" / "empty").mkdir()
     changes = {"data.skip_bad": True, "data.allow_leaks": True, "data.val_split": 4}
     experiment = load_experiment(str(few), changes)
-    request, messages, said = Request(output=here / "run"), [""], [""]
-    found = dry_run(experiment, request, said.append, spent_seconds=1000.0)
+    messages, said = [""], [""]
+    request = Request(output=here / "run", on_message=said.append)
+    costs = dry_run(experiment, request, spent_seconds=1000.0)
     assert not (here / "run").exists()
     run = run_training(experiment, replace(request, on_message=messages.append)).folder
     notes = [text for text in messages if not text.startswith("reading")]
     assert [text for text in said if not text.startswith("reading")] == notes
     assert len(notes) >= 5, "a copy, a bad file, an empty class and the batch"
-    assert found.spec == run.spec()
-    assert (found.num_train, found.num_test) == (36, 25)
-    assert found.as_json()["estimated_startup_seconds"] > 1000
+    assert costs.spec == run.spec()
+    assert costs.images == (36, 4, 25)
+    assert costs.seconds["start"] > 1000
 
 
 @pytest.fixture
@@ -150,13 +151,14 @@ def odd(few, pictures):
 
 def test_pictures_that_the_patches_do_not_divide_are_resized_with_a_note(odd, here):
     said = [""]
-    found = dry_run(load_experiment(str(odd)), Request(output=Path("run")), said.append)
+    request = Request(output=Path("run"), on_message=said.append)
+    costs = dry_run(load_experiment(str(odd)), request)
     with stops_after(7):
         train(odd, messages=said)
     assert len([text for text in said if "data.resize=[40,48]" in text]) == 2
     run = train(odd, resume=True).folder
     spec = run.spec()
-    assert found.spec == spec
+    assert costs.spec == spec
     assert spec.model.img_size == spec.data.resize == (40, 48)
     assert not trains(train, odd), "the same experiment is finished"
     differing = differing_fields(read_record(run), {"tiny": load_experiment(str(odd)).spec})

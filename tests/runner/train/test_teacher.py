@@ -20,7 +20,7 @@ from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
 from vitcli.runner.study.definition import load_study
-from vitcli.runner.train.estimate import training_flops, whole_training_flops
+from vitcli.runner.train.flops import training_flops, whole_training_flops
 from vitcli.runner.train.prepare import Request
 from vitcli.runner.train.train import train as run_training
 

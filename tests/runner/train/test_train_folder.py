@@ -54,7 +54,7 @@ def test_a_run_writes_and_deletes_nothing_behind_a_link(tiny, calm, here, place,
 
 
 def dry(tiny: Path, folder: str, **options):
-    dry_run(load_experiment(str(tiny)), Request(output=Path(folder), **options), print)
+    dry_run(load_experiment(str(tiny)), Request(output=Path(folder), **options))
 
 
 def test_old_checkpoints_are_removed_without_the_files_of_others(calm):

@@ -1,6 +1,6 @@
 """The interface of an objective. Axes: B batch, N images, C channels, H W pixels.
 
-A training, its estimate, its result and its study use this interface and the objective's row in the
+A training, its dry run, its result and its study use this interface and the objective's row in the
 table of tasks. They never use its name.
 """
 

@@ -1,6 +1,6 @@
 """A training: built once, with one step in one order.
 
-The command line, the Python interface, the estimate and the benchmarks train with it. It opens no
+The command line, the Python interface, the dry run and the benchmarks train with it. It opens no
 file and reads no clock, and a step does not wait for the device.
 """
 

@@ -24,7 +24,7 @@ from vitcli.runner.data.find import (
     own_path,
     refuse_unused_folder,
 )
-from vitcli.runner.errors import ConfigError, UserError
+from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.text import ignore_message, printable
 
 
@@ -71,7 +71,7 @@ def load_data(
             raise ValueError("data.folds: the part to test on depends on the seed of the run")
         data, note = take_fold(data, spec.folds, seed, with_test=with_test, groups=groups)
         on_message(f"{printable(spec.name)}: {note}")
-    return _finish(spec, data, groups, printable(folder.root if folder else spec.name))
+    return _finish(spec, data, groups, printable(str(data_dir or spec.name)))
 
 
 def _finish(spec: DataSpec, data: DataSet, groups: Mapping[str, str], place: str) -> DataSet:

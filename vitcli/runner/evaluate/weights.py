@@ -33,15 +33,15 @@ def run_weights(
 ) -> dict[str, Tensor]:
     """Return the weights of a checkpoint, the last by default; with EMA the averaged weights.
 
-    A damaged run is refused: its weights may belong to another configuration.
+    A run with an edited config.yaml is refused: its weights belong to another configuration.
     """
     record = read_record(run)
-    if record.problems:
-        advice = f"check the run: {run.command('runs verify')}"
-        if f"{CONFIG}: {EDITED}" in record.problems:
-            settings = str(run.path / CONFIG)
-            advice = f"train a run with it: {shlex.join(['vitcli', 'train', settings])}"
-        raise InputError(f"{run.path}/{record.problems[0]}; restore the file, or {advice}")
+    if f"{CONFIG}: {EDITED}" in record.problems:
+        settings = str(run.path / CONFIG)
+        raise InputError(
+            f"{settings}: {EDITED}; restore the file, or train a run with it:"
+            f" {shlex.join(['vitcli', 'train', settings])}"
+        )
     if step is not None:
         if step not in steps(run.checkpoints):
             raise InputError(f"{run.path}: no checkpoint of step {step}")

@@ -16,7 +16,7 @@ from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.experiment.resolve import describe_spec, steps_per_epoch
 from vitcli.runner.machine.device import hardware, pick_device
 from vitcli.runner.train.build import build_training
-from vitcli.runner.train.rehearsal import endless_steps, random_data, scale_rates, with_statistics
+from vitcli.runner.train.flops import random_data, with_statistics
 
 MOST_IMAGES = 10_000
 RATE = 1e-3
@@ -59,7 +59,7 @@ class Workload:
 
     def steps(self) -> Iterator[Step]:
         """Take training steps without end."""
-        return endless_steps(self.training)
+        return itertools.chain.from_iterable(map(self.training.run_epoch, itertools.count()))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -80,5 +80,7 @@ def make_workload(
     count = min(info.num_train, max(MOST_IMAGES, spec.train.batch_size))
     data = random_data(spec, count, device)
     training = build_training(spec, new_module(spec).train(), data, on_message)
-    scale_rates(training, RATE)
+    for optimizer in training.optimizers:
+        for group in optimizer.param_groups:
+            group["peak_lr"] *= RATE
     return Workload(experiment.name, info, training)

@@ -413,7 +413,7 @@ def _equal_compute(
     variants: Sequence[Variant], seed: int, tune: Mapping[str, list[Any]], places: Places
 ) -> tuple[tuple[Variant, ...], str]:
     """Return the variants with the epochs that the compute of the baseline allows, and a note."""
-    from vitcli.runner.train.estimate import epochs_within, whole_training_flops  # needs torch
+    from vitcli.runner.train.flops import epochs_within, whole_training_flops  # needs torch
 
     if EPOCHS in tune:
         where = places.where(("tune", EPOCHS))

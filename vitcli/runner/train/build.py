@@ -1,6 +1,6 @@
 """The one way to a training: device, arithmetic, kernels, compiler and CUDA graphs.
 
-The command line, the Python interface, the estimate and the benchmarks build trainings with it.
+The command line, the Python interface, the dry run and the benchmarks build trainings with it.
 """
 
 import logging

@@ -1,18 +1,32 @@
 """The floating-point operations of a training."""
 
 import math
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+import torch
+from torch import nn
 
-from vitcli.core.data.batches import num_batches
+from vitcli.core.data.batches import Batch, num_batches
+from vitcli.core.data.source import DataSet, Images
 from vitcli.core.inspect.cost import forward_flops, step_flops
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.train import MAX_EPOCHS
 from vitcli.core.train.optim import freeze
+from vitcli.runner.data.extras import EXTRAS
+from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.build import abstract_copy, abstract_module
+from vitcli.runner.evaluate.teacher import teacher_run
+from vitcli.runner.experiment.build import abstract_copy, abstract_module, new_module
+from vitcli.runner.experiment.resolve import fit_to_data, steps_per_epoch
+from vitcli.runner.run.folder import find_run
+from vitcli.runner.run.record import read_record, whole_flops
+
+GREY, SPREAD = 0.5, 0.25
+"""Mean and standard deviation for random pixels, unless the experiment has its own."""
 
 FIELDS: dict[str, Any] = {
     "model": True,
@@ -49,7 +63,7 @@ class Operations:
 
 
 def count_operations(
-    spec: ExperimentSpec, batch: dict[str, Tensor], module: nn.Module | None = None
+    spec: ExperimentSpec, batch: Batch, module: nn.Module | None = None
 ) -> Operations:
     """Return the operations of an experiment whose batches have these shapes.
 
@@ -83,3 +97,90 @@ def count_operations(
         batch_size=spec.train.batch_size,
     )
     return _counted[key]
+
+
+def flops_of_epochs(spec: ExperimentSpec, num_train: int) -> Callable[[int], tuple[int, int]]:
+    """Return a function: number of epochs -> ``Operations.of_steps`` of its steps."""
+    count = steps_per_epoch(spec, num_train)
+    steps = min(count, spec.train.limit_batches or count)
+    operations = operations_of(spec)
+    return lambda epochs: operations.of_steps(steps * epochs, num_train)
+
+
+def operations_of(spec: ExperimentSpec) -> Operations:
+    """Return ``count_operations`` for random images."""
+    return count_operations(spec, random_batch(spec))
+
+
+def training_flops(spec: ExperimentSpec) -> int:
+    """Return the floating-point operations of all steps of a training."""
+    epochs = spec.train.epochs
+    return _described(spec)(epochs)[0] if epochs else 0
+
+
+def _described(spec: ExperimentSpec) -> Callable[[int], tuple[int, int]]:
+    facts = describe_data(spec.data)
+    return flops_of_epochs(fit_to_data(spec, facts), facts.num_train)
+
+
+def whole_training_flops(spec: ExperimentSpec, *, strict: bool = False) -> int:
+    """Return ``training_flops`` with those of the pre-training and of the teacher's training."""
+    return training_flops(spec) + _flops_before(spec, strict=strict)
+
+
+def _flops_before(spec: ExperimentSpec, *, strict: bool = False) -> int:
+    first, teacher = spec.pretraining, teacher_run(spec)
+    recorded = whole_flops(read_record(find_run(teacher)).result) if teacher else 0
+    if recorded is None and strict:
+        raise ConfigError(f"the compute of {teacher} is not known, so no other can equal it")
+    return (training_flops(first) if first else 0) + int(recorded or 0)
+
+
+def epochs_within(spec: ExperimentSpec, most: int) -> tuple[int, int]:
+    """Return the longest training of at most so many operations, in epochs, and its operations.
+
+    The operations are those of ``whole_training_flops``. It has at least one epoch, with more
+    operations if need be.
+    """
+    before, count = _flops_before(spec, strict=True), _described(spec)
+
+    def flops(epochs: int) -> int:
+        return before + count(epochs)[0]
+
+    epochs = max(1, bisect_right(range(1, MAX_EPOCHS + 1), most, key=flops))
+    return epochs, flops(epochs)
+
+
+def random_batch(spec: ExperimentSpec) -> Batch:
+    spec, device = with_statistics(spec), torch.device("cpu")
+    data = random_data(spec, spec.train.batch_size, device)
+    return next(task_class(spec)(spec, new_module(spec)).batches(data, 0))
+
+
+def with_statistics(spec: ExperimentSpec) -> ExperimentSpec:
+    data, channels = spec.data, spec.model.in_chans or 1
+    mean, std = data.mean or (GREY,) * channels, data.std or (SPREAD,) * channels
+    return spec.replace(data=data.replace(mean=mean, std=std))
+
+
+def random_data(spec: ExperimentSpec, count: int, device: torch.device) -> DataSet:
+    """Return ``count`` random images on the device, in the shape that the model takes."""
+    generator = torch.Generator().manual_seed(0)
+    num_classes = spec.model.num_classes or 1
+    shape = (count, spec.model.in_chans or 1, *(spec.model.img_size or (1, 1)))
+    pixels = torch.randint(256, shape, dtype=torch.uint8, generator=generator)
+    labels = torch.randint(num_classes, (count,), generator=generator)
+    extra = {kind: EXTRAS[kind].random(count, generator) for kind in spec.task.extras}
+    images = Images(pixels, labels, extra).to(device)
+    assert spec.data.mean is not None
+    assert spec.data.std is not None
+    return DataSet(
+        name=spec.data.name,
+        class_names=tuple(map(str, range(num_classes))),
+        train=images,
+        test=images,
+        mean=spec.data.mean,
+        std=spec.data.std,
+        data_hash="",
+        unlabelled=images if spec.data.labels else None,
+    )
