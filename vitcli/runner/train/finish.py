@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from vitcli.core import ranks
 from vitcli.core.data.batches import Batch
 from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_threshold
@@ -15,7 +14,7 @@ from vitcli.runner.experiment.build import without_memory
 from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.predictions import describe_one_answer, save_outputs
-from vitcli.runner.run.record import RunRecord, read_record
+from vitcli.runner.run.record import read_record
 from vitcli.runner.text import quantity
 from vitcli.runner.train.build import settings
 from vitcli.runner.train.contract import are_same
@@ -33,7 +32,7 @@ ABOUT = ("experiment", "config_hash", "seed", "commit", "dirty", "hardware")
 COSTS = ("train_flops", "train_seconds")
 
 
-def finish(trainer: "Trainer") -> RunRecord:
+def finish(trainer: "Trainer") -> None:
     """Measure the test images; write predictions.npz and, last of all, result.json.
 
     A training without test images keeps the numbers of its validation split, and no predictions.
@@ -41,8 +40,6 @@ def finish(trainer: "Trainer") -> RunRecord:
     until the run continues. So no other file differs from those of a training that did not stop.
     """
     run, training = trainer.run, trainer.training
-    if ranks.own_rank():
-        return read_record(run)
     is_whole = trainer.step == training.num_steps or trainer.stopped_at
     outputs = trainer.test_outputs() if trainer.plan.measures_test else {}
     measured = trainer.task.measure(outputs) if outputs else {}
@@ -57,7 +54,7 @@ def finish(trainer: "Trainer") -> RunRecord:
         reached = about | result | {"epochs_planned": epochs}
         reason = f"stopped after {trainer.last_epoch} of {quantity(epochs, 'epoch')}"
         run.set_status("interrupted", trainer.step, reason, reached)
-        return read_record(run, trainer.spec)
+        return
     if trainer.spec.code:
         warn_of_lost_state(trainer)
     if outputs:
@@ -67,7 +64,6 @@ def finish(trainer: "Trainer") -> RunRecord:
     warn_of_one_answer(trainer, outputs, measured)
     run.set_result(result)
     run.set_status("finished", trainer.step)
-    return read_record(run, trainer.spec)
 
 
 def warn_of_lost_state(trainer: "Trainer") -> None:

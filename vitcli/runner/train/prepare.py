@@ -172,7 +172,8 @@ def prepare(experiment: Experiment, request: Request) -> Plan:
         if not is_waiting:
             compile_training(training, request.on_message)
     if ranks.size() > 1:
-        refuse_other_ranks(numerical_environment(training) | {"data": data.data_hash})
+        facts = {"configuration": config_hash(spec), "data": data.data_hash}
+        refuse_other_ranks(facts | numerical_environment(training))
         ranks.check_weights(module.state_dict())
     plan = Plan(
         experiment=experiment,

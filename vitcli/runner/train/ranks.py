@@ -1,6 +1,6 @@
 """Several processes (ranks) of torchrun: each runs the same training, and rank 0 writes.
 
-torchrun starts them, ends all of them when one fails, and says which one that was.
+torchrun starts them, ends all of them when one has failed, and says which one that was.
 """
 
 import contextlib
@@ -38,18 +38,14 @@ def joined(launch: Launch | None) -> Iterator[None]:
     timeout = timedelta(seconds=read_timeout())
     try:
         with exchange():
-            dist.init_process_group(
-                backend, rank=launch.rank, world_size=launch.size, timeout=timeout
-            )
+            dist.init_process_group(backend, timeout=timeout)
         ranks.join()
         yield
     except (LostRankError, dist.DistError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ResourceError(f"another rank failed, was killed or is too slow: {reason}") from error
-    finally:
-        ranks.leave()
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        raise ResourceError(str(error).partition("\n")[0]) from error
+    # After an error, the end of the process disconnects it: first it has to say why.
+    ranks.join(False)
+    dist.destroy_process_group()
 
 
 def device_of_rank(name: str) -> str:

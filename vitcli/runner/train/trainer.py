@@ -10,12 +10,18 @@ from vitcli.core.data.source import Images
 from vitcli.core.objectives.objective import Outputs
 from vitcli.core.torch_use import to_host
 from vitcli.core.train.training import SKIPPED
-from vitcli.runner.errors import DivergedError, InputError, StoppedError, UserError
+from vitcli.runner.errors import (
+    DivergedError,
+    InputError,
+    ResourceError,
+    StoppedError,
+    UserError,
+)
 from vitcli.runner.experiment import own_code
 from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
-from vitcli.runner.run.record import RunRecord
+from vitcli.runner.run.record import RunRecord, read_record
 from vitcli.runner.train.exactness import checkpoint_state, describe_jump
 from vitcli.runner.train.finish import NO_BEST, finish
 from vitcli.runner.train.hooks import Hook
@@ -74,10 +80,14 @@ class Trainer:
         if error and not isinstance(error, UserError) and not ranks.own_rank():
             reason = own_code.blame(error)
             if reason or isinstance(error, Exception):  # else Ctrl-C
-                reason = reason or own_code.describe_error(error)
+                is_lost = isinstance(error, ranks.LostRankError)
+                reason = reason or (str(error) if is_lost else own_code.describe_error(error))
                 self.run.set_status("failed", self.run.last_step(), reason)
         for hook in self.hooks:
             hook.on_stop(self)
+        if isinstance(error, ranks.LostRankError):
+            following = self.request.resume_command(self.run)
+            raise ResourceError(f"{self.run.path}: {error}. Continue: {following}") from error
 
     def resume(self) -> None:
         """Restore the state of the plan's checkpoint, if there is one, and the curve up to it.
@@ -211,7 +221,10 @@ class Trainer:
 
     def finish(self) -> RunRecord:
         """Measure the test images, write the result, and return the run."""
-        return finish(self)
+        if not ranks.own_rank():
+            finish(self)
+        ranks.agree(0)  # the other ranks wait for the result
+        return read_record(self.run, self.spec)
 
     def interrupt(self, number: int) -> None:
         """Save a checkpoint and stop, because of a signal."""
