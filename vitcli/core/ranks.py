@@ -12,6 +12,7 @@ scalars has neither problem. The price: it begins when the backward pass has end
 Axes: B batch, b rows of a rank in a part of a batch.
 """
 
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,7 +39,8 @@ def exchange() -> Iterator[None]:
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        reason = str(error).partition("\n")[0]
+        first_line = str(error).partition("\n")[0]
+        reason = re.sub(r"^\[\S+\] ", "", first_line).partition(". ")[0]
         text = f"another rank failed, was killed or did not answer ({reason})"
         raise LostRankError(text) from error
 
@@ -47,10 +49,16 @@ _is_joined = False
 """Whether this process trains with the others of torch's default process group."""
 
 
-def join(is_joined: bool = True) -> None:
-    """Train with the others of the default process group. Other users of the group stay alone."""
+@contextmanager
+def together(is_joined: bool = True) -> Iterator[None]:
+    """Train with the others of the default process group in the block; or alone, with False."""
     global _is_joined
+    was_joined = _is_joined
     _is_joined = is_joined
+    try:
+        yield
+    finally:
+        _is_joined = was_joined
 
 
 def size() -> int:

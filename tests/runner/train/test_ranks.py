@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -71,27 +72,40 @@ def places(here, tmp_path_factory):
     return place
 
 
-def assert_close(one: dict, other: dict, without: tuple[str, ...]) -> None:
+def assert_close(one: dict, other: dict) -> None:
     assert one.keys() == other.keys()
-    for key in one.keys() - {*without}:
+    for key in one.keys() - {"images_per_second", "train_seconds", "sha256"}:
         is_number = isinstance(one[key], float)
-        wanted = pytest.approx(one[key], rel=1e-5, abs=1e-5) if is_number else one[key]
-        assert other[key] == wanted, key
+        assert other[key] == (pytest.approx(one[key], 1e-5, 1e-5) if is_number else one[key]), key
+
+
+EXACT = {"train.precision": "fp32", "model.proj_drop": 0.0, "model.drop_path": 0.0}
 
 
 @pytest.mark.ci
-def test_two_ranks_give_the_numbers_of_one_process(places):
-    task = TinyTask("classify", places)
-    changes = {"train.precision": "fp32", "model.proj_drop": 0.0, "model.drop_path": 0.0}
-    one = read_record(task.train("runs/one", changes))
-    words = [word for field, value in changes.items() for word in ("-s", f"{field}={value}")]
+@pytest.mark.parametrize("name", ["classify", pytest.param("clip", marks=pytest.mark.slow)])
+def test_two_ranks_give_the_numbers_of_one_process(places, name):
+    """The embeddings of clip are gathered from all ranks."""
+    task = TinyTask(name, places)
+    one = read_record(task.train("runs/one", EXACT))
+    words = [word for field, value in EXACT.items() for word in ("-s", f"{field}={value}")]
     said = torchrun.run("train", str(task.path), *words, "-o", "runs/two")
     two = read_record(RunDir(one.path.parent / "two"))
     assert said.count("epoch   1") == 1
-    for mine, other in zip(one.metrics, two.metrics, strict=True):
-        assert_close(mine, other, without=("images_per_second",))
+    for mine, other in zip([*one.metrics, one.result], [*two.metrics, two.result], strict=True):
+        assert_close(mine, other)
     assert (two.status, two.meta["ranks"]) == ("finished", 2)
-    assert_close(one.result, two.result, without=("images_per_second", "train_seconds", "sha256"))
+
+
+@pytest.mark.slow
+def test_a_pre_training_on_ranks_comes_before_the_training(places):
+    task = TinyTask("classify", places)
+    words = [f"pretrain.{field}" for field in ("task.name=mae", "train.epochs=1")]
+    sets = [word for change in (*words, "pretrain.train.batch_size=16") for word in ("-s", change)]
+    torchrun.run("train", str(task.path), *sets, "-o", "runs/next")
+    record = read_record(RunDir(Path("runs/next")))
+    first = read_record(RunDir(Path("runs", record.meta["pretrained"]["run"])))
+    assert record.status == first.status == "finished"
 
 
 @pytest.fixture
@@ -108,12 +122,11 @@ def calm(places, request) -> RunDir:
     ("calm", "rank", "number", "state"),
     [
         (2, None, signal.SIGTERM, "interrupted"),
-        (2, 0, signal.SIGTERM, "interrupted"),
-        (2, 1, signal.SIGINT, "interrupted"),
+        (2, 1, signal.SIGTERM, "interrupted"),
         (4, 3, signal.SIGTERM, "interrupted"),
+        (2, 0, signal.SIGKILL, "running"),
         (2, 1, signal.SIGKILL, "failed"),
         (4, 2, signal.SIGKILL, "failed"),
-        (2, 0, signal.SIGKILL, "running"),
     ],
     indirect=["calm"],
 )
@@ -128,21 +141,45 @@ def test_ranks_stop_together_and_resume_to_the_same_bits(calm, places, rank, num
     said = process.communicate(timeout=torchrun.HANG)[0]
     stored = read_record(run)
     assert process.returncode == 1, "torchrun's code for everything"
-    assert stored.status == state
+    # torchrun's SIGTERM may reach rank 0 before it misses another rank
+    assert stored.status == state or (state, stored.status) == ("failed", "interrupted")
+    assert stored.step == run.last_step() > 0 or stored.status != "interrupted"
     resume = f"torchrun --nproc-per-node {size} -m vitcli train --resume {run.path}"
-    assert said.count(resume) == (state != "running"), said
-    assert said.count("error: ") == (state != "running"), said
-    if state == "interrupted":
-        assert stored.reason == f"signal {number}"
-        assert stored.step == run.last_step() > 0
+    assert said.count(f"error: {run.path}") + said.count("error: stopped") == (rank != 0), said
+    assert (resume in said) == (rank != 0)
     torchrun.run("train", "--resume", str(run.path), ranks=size)
     assert_same_run(calm, run)
 
 
-FAILS = """
+LATE = """
 import os
-from vitcli.parts import metric
-@metric
-def fails(logits, labels):
-    return 0.0
+from vitcli.parts import schedule
+@schedule
+def late(progress):
+    if os.environ.get("RANK") == "1" and progress > 0.5:
+        raise OSError("a disk of rank 1")
+    return 1.0
 """
+
+
+@pytest.mark.slow
+def test_a_rank_says_its_own_error_and_rank_0_what_all_refuse(places):
+    path = TinyTask("classify", places).path
+    Path("late.py").write_text(LATE)
+    words = ("train", str(path), "--code", "late.py", "-s", "optim.schedule=late", "-o", "run")
+    said = torchrun.run(*words, code=1)
+    assert said.count("a disk of rank 1") == said.count("error: rank 1: late.py:6: ") == 1
+    assert read_record(RunDir(Path("run"))).status == "failed"
+    said = torchrun.run(*words, code=1)
+    assert said.count("error: ") == said.count("--resume run") == 1
+
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_is_given_up(places, monkeypatch):
+    monkeypatch.setenv(ranks.TIMEOUT_VARIABLE, "10")
+    path = TinyTask("classify", places).path
+    process = torchrun.start("train", str(path), "-o", "run", *LONG)
+    torchrun.wait_for_checkpoint(process, Path("run"))
+    os.kill(torchrun.rank_processes(process.pid)[1], signal.SIGSTOP)
+    assert "--resume run" in process.communicate(timeout=torchrun.HANG)[0]
+    assert read_record(RunDir(Path("run"))).status == "failed"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from vitcli.core import ranks
 from vitcli.core.data.batches import Batch
 from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_threshold
@@ -45,9 +46,10 @@ def finish(trainer: "Trainer") -> None:
     measured = trainer.task.measure(outputs) if outputs else {}
     if run.last_step() != trainer.step or not steps(run.checkpoints):  # or no step was taken
         trainer.save()
-    with settings(training):  # else compiled batches would be compiled again
-        batch = next(training.batches(0))
-    result = build_result(trainer, batch, outputs, measured)
+    with ranks.together(False):  # the operations are those of all ranks
+        with settings(training):  # else compiled batches would be compiled again
+            batch = next(training.batches(0))
+        result = build_result(trainer, batch, outputs, measured)
     if not is_whole:
         epochs = trainer.spec.train.epochs
         about = {name: read_record(run).meta.get(name) for name in ABOUT}

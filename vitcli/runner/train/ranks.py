@@ -39,12 +39,11 @@ def joined(launch: Launch | None) -> Iterator[None]:
     try:
         with exchange():
             dist.init_process_group(backend, timeout=timeout)
-        ranks.join()
-        yield
+        with ranks.together():
+            yield
     except (LostRankError, dist.DistError) as error:
         raise ResourceError(str(error).partition("\n")[0]) from error
     # After an error, the end of the process disconnects it: first it has to say why.
-    ranks.join(False)
     dist.destroy_process_group()
 
 
