@@ -4,10 +4,8 @@ Every rank holds the whole data set and all weights, and computes its own rows o
 gradients are averaged, so losses that are means over a batch are those of the whole batch. Until
 ``join`` there is one rank, and nothing is exchanged.
 
-Why not DistributedDataParallel: it must know which parameters a batch uses. With ``static_graph``
-it fails if a batch has parts (``train.accumulate``); with ``find_unused_parameters`` it warns on
-stderr about each model that uses all of them. One all-reduce for all gradients and the reported
-scalars has neither problem. The price: it begins when the backward pass has ended.
+One all-reduce after the backward pass takes all gradients and the reported scalars. Why it is not
+DistributedDataParallel: docs/how-to/ranks.md.
 
 Axes: B batch, b rows of a rank in a part of a batch.
 """

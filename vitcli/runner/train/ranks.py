@@ -23,7 +23,6 @@ from vitcli.runner.machine.launch import Launch, read_launch
 TIMEOUT_VARIABLE = "VITCLI_RANK_TIMEOUT"
 TIMEOUT = 1800.0
 """Seconds after which a rank that does not answer is given up. Rank 0 evaluates meanwhile."""
-LOOPBACK = Path("/sys/class/net/lo")
 
 
 @contextlib.contextmanager
@@ -32,8 +31,8 @@ def joined(launch: Launch | None) -> Iterator[None]:
     if launch is None:
         yield
         return
-    if launch.local_size == launch.size and LOOPBACK.exists():
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK.name)  # no port on a network
+    if launch.local_size == launch.size and Path("/sys/class/net/lo").exists():
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # no port on a network
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     timeout = timedelta(seconds=read_timeout())
     try:
@@ -49,8 +48,8 @@ def joined(launch: Launch | None) -> Iterator[None]:
 
 def device_of_rank(name: str) -> str:
     """Return the device of this rank: on a machine with GPUs, the one with its local number."""
-    launch = read_launch() if ranks.size() > 1 else None
-    if launch is None:
+    launch = read_launch()
+    if ranks.size() == 1 or launch is None:
         return name
     if name not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"--device {name}: on several ranks write auto, cpu or cuda")
@@ -66,8 +65,6 @@ def device_of_rank(name: str) -> str:
 
 def refuse_other_ranks(facts: Mapping[str, Any]) -> None:
     """Refuse ranks that would compute something else, and wait until all are here."""
-    if ranks.size() == 1:
-        return
     all_facts: list[Any] = [None] * ranks.size()
     with exchange():
         dist.all_gather_object(all_facts, dict(facts))
