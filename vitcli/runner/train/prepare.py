@@ -173,6 +173,7 @@ def prepare(experiment: Experiment, request: Request) -> Plan:
             compile_training(training, request.on_message)
     if ranks.size() > 1:
         facts = {"configuration": config_hash(spec), "data": data.data_hash}
+        facts["checkpoint"] = str(checkpoint.step) if checkpoint else "none"
         refuse_other_ranks(facts | numerical_environment(training))
         ranks.check_weights(module.state_dict())
     plan = Plan(
