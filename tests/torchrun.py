@@ -10,8 +10,9 @@ from tests.patience import HANG
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone")
 
 
-def start(*words: str, ranks: int = 2) -> subprocess.Popen[str]:
-    command = [*TORCHRUN, "--nproc-per-node", str(ranks), "-m", "vitcli", *words]
+def start(*words: str, ranks: int = 2, restarts: int = 0) -> subprocess.Popen[str]:
+    numbers = [f"--nproc-per-node={ranks}", f"--max-restarts={restarts}"]
+    command = [*TORCHRUN, *numbers, "-m", "vitcli", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

@@ -37,7 +37,12 @@ def joined(launch: Launch | None) -> Iterator[None]:
     timeout = timedelta(seconds=read_timeout())
     try:
         with exchange():
-            dist.init_process_group(backend, timeout=timeout)
+            store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
+            # torchrun --max-restarts keeps its store, with the addresses of the ranks before.
+            store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+            dist.init_process_group(
+                backend, store=store, rank=rank, world_size=size, timeout=timeout
+            )
         with ranks.together():
             yield
     except (LostRankError, dist.DistError) as error:
