@@ -86,9 +86,11 @@ def test_two_ranks_give_the_numbers_of_one_process(places, name):
     two = read_record(RunDir(one.path.parent / "two"))
     assert said.count("epoch   1") == 1
     for mine, other in zip([*one.metrics, one.result], [*two.metrics, two.result], strict=True):
-        for name in ("images_per_second", "train_seconds", "sha256"):
-            mine[name] = other[name] = None
-        assert other == pytest.approx(mine, rel=1e-5, abs=1e-5)
+        assert mine.keys() == other.keys()
+        for key in mine.keys() - {"images_per_second", "train_seconds", "sha256"}:
+            value = mine[key]
+            is_float = isinstance(value, float)
+            assert other[key] == (pytest.approx(value, 1e-5, 1e-5) if is_float else value), key
     assert (two.status, two.meta["ranks"]) == ("finished", 2)
 
 
@@ -154,7 +156,8 @@ def test_torchrun_starts_a_run_again_that_lost_a_rank(calm, places):
     process = torchrun.start(*words, *LONG, restarts=1)
     torchrun.wait_for_checkpoint(process, run.path)
     os.kill(torchrun.rank_processes(process.pid)[1], signal.SIGKILL)
-    assert process.communicate(timeout=torchrun.HANG) and process.returncode == 0
+    process.communicate(timeout=torchrun.HANG)
+    assert process.returncode == 0
     assert_same_run(calm, run)
 
 
@@ -175,7 +178,7 @@ def test_a_rank_says_its_own_error_and_rank_0_what_all_refuse(places):
     Path("late.py").write_text(LATE)
     words = ("train", str(path), "--code", "late.py", "-s", "optim.schedule=late", "-o", "run")
     said = torchrun.run(*words, code=1)
-    assert said.count("a disk of rank 1") == said.count("error: rank 1: late.py:6: ") == 1
+    assert said.count("error: rank 1: ") == said.count("a disk of rank 1") == 1
     assert read_record(RunDir(Path("run"))).status == "failed"
     said = torchrun.run(*words, code=1)
     assert said.count("error: ") == said.count("--resume run") == 1
