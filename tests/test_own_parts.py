@@ -208,8 +208,8 @@ def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, every, chang
 
 
 @pytest.mark.ci
-def test_the_other_ranks_run_the_code_of_rank_0(tiny):
-    """Only rank 0 reads the experiment file; a file of the same name lies where the ranks start."""
+def test_each_rank_runs_the_code_beside_the_experiment_file(tiny):
+    """A file of the same name lies where the ranks start."""
     Path("beside").mkdir()
     Path("beside/own.py").write_text(EVERY)
     Path("own.py").write_text("from pathlib import Path\nPath('other').touch()\n" + EVERY)

@@ -7,33 +7,25 @@ from pathlib import Path
 
 from tests.patience import HANG
 
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone")
 
 
-def start(*words: str) -> subprocess.Popen[str]:
-    command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "-m", "vitcli", *words]
+def start(*words: str, ranks: int = 2, restarts: int = 0) -> subprocess.Popen[str]:
+    numbers = [f"--nproc-per-node={ranks}", f"--max-restarts={restarts}"]
+    command = [*TORCHRUN, *numbers, "-m", "vitcli", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def run(*words: str) -> str:
-    process = start(*words)
+def run(*words: str, ranks: int = 2, code: int = 0) -> str:
+    process = start(*words, ranks=ranks)
     output = process.communicate(timeout=HANG)[0]
-    assert process.returncode == 0, output
+    assert process.returncode == code, output
     return output
 
 
-def rank_processes(torchrun: int) -> dict[int, int]:
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            lines = (folder / "environ").read_text().split("\0")
-        except OSError:
-            continue
-        variables = dict(line.partition("=")[::2] for line in lines)
-        if parent == torchrun and "RANK" in variables:
-            found[int(variables["RANK"])] = int(folder.name)
-    return found
+def rank_processes(torchrun: int) -> list[int]:
+    lists = [file.read_text() for file in Path(f"/proc/{torchrun}/task").glob("*/children")]
+    return sorted(int(number) for number in " ".join(lists).split())
 
 
 def wait_for_checkpoint(process: subprocess.Popen[str], run: Path) -> None:

@@ -106,14 +106,14 @@ def train(changes: Changes) -> dict[str, list[float]]:
 
 def main() -> None:
     rank, size, folder, *names = sys.argv[1:]
-    ranks.join()
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=int(rank), world_size=int(size)
     )
     found = {}
     for name in names:
         try:
-            found[name] = train((CASES | DRAWN)[name])
+            with ranks.together():
+                found[name] = train((CASES | DRAWN)[name])
             if name in DRAWN:
                 found[name]["own draw"] = [torch.rand(()).item()]
         except LostRankError as error:  # all ranks raise it, and the next case is another test

@@ -4,7 +4,9 @@ import errno
 import importlib
 import logging
 import os
+import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from io import TextIOWrapper
@@ -16,6 +18,7 @@ from typer.core import TyperGroup
 from vitcli.cli.console import say, silence_stdout
 from vitcli.cli.options import Quiet, Verbose, group, set_talk
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
+from vitcli.runner.machine.launch import read_launch
 from vitcli.version import __version__, source_commit
 
 UsageError = cast(type[Exception], typer.BadParameter.__base__)
@@ -47,6 +50,8 @@ COMMANDS = {
 }
 """Command -> the function or group that is imported when the command is called or listed, in the
 order of the help: first those that people use every day."""
+RANK_SECONDS = 5.0
+"""Time that rank 0 has to fail, too. torchrun then ends the other ranks before they say why."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 RESOURCES = (
     *FULL,
@@ -121,7 +126,7 @@ class Commands(TyperGroup):
             mistake = error if isinstance(error, UserError) else as_user_error(error)
             if mistake is None:
                 raise
-            say(f"error: {mistake}")
+            say_error(str(mistake))
             raise typer.Exit(mistake.exit_code) from error
 
 
@@ -162,6 +167,16 @@ def _as_file_error(error: OSError) -> UserError | None:
     return ResourceError(text) if is_resource else ConfigError(text)
 
 
+def say_error(text: str) -> None:
+    """Print an error. Of several ranks with the same error, rank 0 prints it."""
+    launch = read_launch()
+    if launch and launch.rank:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        time.sleep(RANK_SECONDS)
+        text = f"rank {launch.rank}: {text}"
+    say(f"error: {text}")
+
+
 def stop(error: KeyboardInterrupt) -> NoReturn:
     """Print that Ctrl-C ended the command, and exit with code 130."""
     say("stopped immediately")
@@ -174,7 +189,7 @@ def refuse(error: Any, context: typer.Context) -> NoReturn:
         raise error
     message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
     command = (error.ctx or context).command_path
-    say(f"error: {message[:1].lower()}{message[1:]} (see '{command} --help')")
+    say_error(f"{message[:1].lower()}{message[1:]} (see '{command} --help')")
     raise typer.Exit(2) from error
 
 

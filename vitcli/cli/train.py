@@ -4,6 +4,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -247,6 +248,7 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
     """Train with a progress display and print the result. Of several ranks, rank 0 prints."""
     from vitcli.cli.live import view
     from vitcli.runner.data.find import own_path
+    from vitcli.runner.errors import DivergedError, StoppedError
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.train.prepare import finished_run
@@ -255,7 +257,7 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
 
     launch = read_launch()
     if launch and launch.rank:
-        with joined(launch):
+        with joined(launch), suppress(StoppedError, DivergedError):  # rank 0 says so
             run_training(experiment, request)
         return
 

@@ -4,15 +4,13 @@ Every rank holds the whole data set and all weights, and computes its own rows o
 gradients are averaged, so losses that are means over a batch are those of the whole batch. Until
 ``join`` there is one rank, and nothing is exchanged.
 
-Why not DistributedDataParallel: it must know which parameters a batch uses. With ``static_graph``
-it fails if a batch has parts (``train.accumulate``); with ``find_unused_parameters`` it warns on
-stderr about each model that uses all of them. One all-reduce for all gradients and the reported
-scalars has neither problem, and the error of a lost rank is told from others. The price: it begins
-when the backward pass has ended.
+One all-reduce after the backward pass takes all gradients and the reported scalars. Why it is not
+DistributedDataParallel: docs/how-to/ranks.md.
 
 Axes: B batch, b rows of a rank in a part of a batch.
 """
 
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +26,7 @@ MIXING = "lam"
 
 
 class LostRankError(RuntimeError):
-    """Another rank did not take part in an exchange."""
+    """Another rank did not take part in an exchange, or has other numbers."""
 
 
 @contextmanager
@@ -39,33 +37,35 @@ def exchange() -> Iterator[None]:
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        raise LostRankError(str(error).partition("\n")[0]) from error
+        first_line = str(error).partition("\n")[0]
+        reason = re.sub(r"^\[\S+\] ", "", first_line).partition(". ")[0]
+        text = f"another rank failed, was killed or did not answer ({reason})"
+        raise LostRankError(text) from error
 
 
-class Membership:
-    """Whether this process trains with the others of torch's default process group."""
-
-    is_joined = False
+_is_joined = False
+"""Whether this process trains with the others of torch's default process group."""
 
 
-def join() -> None:
-    """Train with the others of the default process group. Other users of the group stay alone."""
-    Membership.is_joined = True
-
-
-def leave() -> None:
-    """Train alone from now on."""
-    Membership.is_joined = False
+@contextmanager
+def together(is_joined: bool = True) -> Iterator[None]:
+    """Train with the others of the default process group in the block; or alone, with False."""
+    global _is_joined
+    was_joined = _is_joined
+    _is_joined = is_joined
+    try:
+        yield
+    finally:
+        _is_joined = was_joined
 
 
 def size() -> int:
-    """Return the number of ranks."""
-    return dist.get_world_size() if Membership.is_joined else 1
+    return dist.get_world_size() if _is_joined else 1
 
 
 def own_rank() -> int:
     """Return the number of this rank, from 0."""
-    return dist.get_rank() if Membership.is_joined else 0
+    return dist.get_rank() if _is_joined else 0
 
 
 def own_batch(rows: Tensors, parts: int, make: Callable[[Tensors], Tensors]) -> Tensors:
@@ -75,14 +75,14 @@ def own_batch(rows: Tensors, parts: int, make: Callable[[Tensors], Tensors]) -> 
     row of the tables and, with mixing, from the one before.
     """
     count, before = len(rows["index"]), int(MIXING in rows)
-    each = count // parts // size()
-    starts = torch.arange(parts) * (count // parts) + own_rank() * each
-    places = (starts[:, None] + torch.arange(-before, each)).flatten() % count
+    share = count // parts // size()
+    starts = torch.arange(parts) * (count // parts) + own_rank() * share
+    places = (starts[:, None] + torch.arange(-before, share)).flatten() % count
     made = make({name: table[places.to(table.device)] for name, table in rows.items()})
     if not before:
         return made
     return {
-        name: value.unflatten(0, (parts, each + 1))[:, 1:].flatten(0, 1)
+        name: value.unflatten(0, (parts, share + 1))[:, 1:].flatten(0, 1)
         for name, value in made.items()
     }
 
@@ -92,8 +92,8 @@ def gather(rows: Tensor) -> Tensor:
 
     The gradient is right if all ranks compute the same loss from the result.
     """
-    found: Tensor = _Gather.apply(rows) if size() > 1 else rows
-    return found
+    gathered: Tensor = _Gather.apply(rows) if size() > 1 else rows
+    return gathered
 
 
 class _Gather(torch.autograd.Function):
@@ -101,11 +101,11 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
-        own = rows.contiguous()
-        found = [torch.empty_like(own) for _ in range(size())]
+        rows = rows.contiguous()
+        gathered = [torch.empty_like(rows) for _ in range(size())]
         with exchange():
-            dist.all_gather(found, own)
-        return torch.cat(found)
+            dist.all_gather(gathered, rows)
+        return torch.cat(gathered)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
@@ -130,13 +130,13 @@ def average(gradients: list[Tensor], scalars: Tensors) -> Tensors:
 
 def mean(tensor: Tensor) -> Tensor:
     """Return the mean over the ranks, without gradient."""
-    found = tensor.detach()
+    tensor = tensor.detach()
     if size() > 1:
-        found = found.clone()
+        tensor = tensor.clone()
         with exchange():
-            dist.all_reduce(found)
-        found /= size()
-    return found
+            dist.all_reduce(tensor)
+        tensor /= size()
+    return tensor
 
 
 def from_first(tensor: Tensor) -> Tensor:
@@ -148,13 +148,13 @@ def from_first(tensor: Tensor) -> Tensor:
 
 
 def agree(number: int) -> int:
-    """Return the largest number of all ranks."""
+    """Return the largest number of all ranks, when all have come here."""
     if size() == 1:
         return number
-    found = torch.tensor([number])
+    largest = torch.tensor([number])
     with exchange():
-        dist.all_reduce(found, dist.ReduceOp.MAX)
-    return int(found)
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return int(largest)
 
 
 def check_weights(weights: Mapping[str, Tensor]) -> None:

@@ -4,24 +4,19 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-VARIABLES = (
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"),
-)
+NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+VARIABLES = (*NUMBERS, "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 """What torchrun sets. Other programs set some of them, but not all."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One process of several that torchrun started for one training."""
+    """One process of several that torchrun started; the local numbers are those of a machine."""
 
     rank: int
-    """Number of the process, from 0."""
     size: int
-    """Number of processes on all machines."""
     local_rank: int
     local_size: int
-    """Number of the process on this machine, and number of processes on it."""
 
     @property
     def command(self) -> str:
@@ -34,6 +29,5 @@ def read_launch(environment: Mapping[str, str] = os.environ) -> Launch | None:
     """Return how torchrun started this process; None if it is the only process."""
     if any(not environment.get(name) for name in VARIABLES):
         return None
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    launch = Launch(*(int(environment[name]) for name in names))
+    launch = Launch(*(int(environment[name]) for name in NUMBERS))
     return launch if launch.size > 1 else None

@@ -28,6 +28,14 @@ COSTS = ("train_flops", "train_seconds")
 
 
 def finish(trainer: Trainer) -> RunRecord:
+    """Measure the test images, write the result, and return the run."""
+    if not ranks.own_rank():
+        write_result(trainer)
+    ranks.agree(0)  # the other ranks wait for the result
+    return read_record(trainer.run, trainer.spec)
+
+
+def write_result(trainer: Trainer) -> None:
     """Measure the test images; write predictions.npz and, last of all, result.json.
 
     A training without test images keeps the numbers of its validation split, and no predictions.
@@ -35,23 +43,22 @@ def finish(trainer: Trainer) -> RunRecord:
     until the run continues. So no other file differs from those of a training that did not stop.
     """
     run, training = trainer.run, trainer.training
-    if ranks.own_rank():
-        return read_record(run)
     is_whole = trainer.step == training.num_steps or trainer.stopped_at
     outputs = trainer.test_outputs() if trainer.plan.measures_test else {}
     measured = trainer.task.measure(outputs) if outputs else {}
     if run.last_step() != trainer.step or not steps(run.checkpoints):  # or no step was taken
         trainer.save()
-    with settings(training):  # else compiled batches would be compiled again
-        batch = next(training.batches(0))
-    result = build_result(trainer, batch, outputs, measured)
+    with ranks.together(False):  # the operations are those of all ranks
+        with settings(training):  # else compiled batches would be compiled again
+            batch = next(training.batches(0))
+        result = build_result(trainer, batch, outputs, measured)
     if not is_whole:
         epochs = trainer.spec.train.epochs
         about = {name: read_record(run).meta.get(name) for name in ABOUT}
         reached = about | result | {"epochs_planned": epochs}
         reason = f"stopped after {trainer.last_epoch} of {quantity(epochs, 'epoch')}"
         run.set_status("interrupted", trainer.step, reason, reached)
-        return read_record(run, trainer.spec)
+        return
     if trainer.spec.code:
         warn_of_lost_state(trainer)
     if outputs:
@@ -61,7 +68,6 @@ def finish(trainer: Trainer) -> RunRecord:
     warn_of_one_answer(trainer, outputs, measured)
     run.set_result(result)
     run.set_status("finished", trainer.step)
-    return read_record(run, trainer.spec)
 
 
 def warn_of_lost_state(trainer: Trainer) -> None:

@@ -180,7 +180,9 @@ def prepare(experiment: Experiment, request: Request) -> Plan:
         with settings(training), without_memory(spec):
             count_operations(spec, next(training.batches(0)))
     if ranks.size() > 1:
-        refuse_other_ranks(numerical_environment(training) | {"data": data.data_hash})
+        facts = {"configuration": config_hash(spec), "data": data.data_hash}
+        facts["checkpoint"] = str(checkpoint.step) if checkpoint else "none"
+        refuse_other_ranks(facts | numerical_environment(training))
         ranks.check_weights(module.state_dict())
     plan = Plan(
         experiment=experiment,

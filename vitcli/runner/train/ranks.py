@@ -1,6 +1,6 @@
 """Several processes (ranks) of torchrun: each runs the same training, and rank 0 writes.
 
-torchrun starts them, ends all of them when one fails, and says which one that was.
+torchrun starts them, ends all of them when one has failed, and says which one that was.
 """
 
 import contextlib
@@ -23,7 +23,6 @@ from vitcli.runner.machine.launch import Launch, read_launch
 TIMEOUT_VARIABLE = "VITCLI_RANK_TIMEOUT"
 TIMEOUT = 1800.0
 """Seconds after which a rank that does not answer is given up. Rank 0 evaluates meanwhile."""
-LOOPBACK = Path("/sys/class/net/lo")
 
 
 @contextlib.contextmanager
@@ -32,30 +31,30 @@ def joined(launch: Launch | None) -> Iterator[None]:
     if launch is None:
         yield
         return
-    if launch.local_size == launch.size and LOOPBACK.exists():
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK.name)  # no port on a network
+    if launch.local_size == launch.size and Path("/sys/class/net/lo").exists():
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # no port on a network
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     timeout = timedelta(seconds=read_timeout())
     try:
         with exchange():
+            store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
+            # torchrun --max-restarts keeps its store, with the addresses of the ranks before.
+            store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
             dist.init_process_group(
-                backend, rank=launch.rank, world_size=launch.size, timeout=timeout
+                backend, store=store, rank=rank, world_size=size, timeout=timeout
             )
-        ranks.join()
-        yield
+        with ranks.together():
+            yield
     except (LostRankError, dist.DistError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ResourceError(f"another rank failed, was killed or is too slow: {reason}") from error
-    finally:
-        ranks.leave()
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        raise ResourceError(str(error).partition("\n")[0]) from error
+    # After an error, the end of the process disconnects it: first it has to say why.
+    dist.destroy_process_group()
 
 
 def device_of_rank(name: str) -> str:
     """Return the device of this rank: on a machine with GPUs, the one with its local number."""
-    launch = read_launch() if ranks.size() > 1 else None
-    if launch is None:
+    launch = read_launch()
+    if ranks.size() == 1 or launch is None:
         return name
     if name not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"--device {name}: on several ranks write auto, cpu or cuda")
@@ -71,8 +70,6 @@ def device_of_rank(name: str) -> str:
 
 def refuse_other_ranks(facts: Mapping[str, Any]) -> None:
     """Refuse ranks that would compute something else, and wait until all are here."""
-    if ranks.size() == 1:
-        return
     all_facts: list[Any] = [None] * ranks.size()
     with exchange():
         dist.all_gather_object(all_facts, dict(facts))

@@ -12,8 +12,8 @@ class StopFlag:
     """While entered, notes the first SIGINT, SIGTERM or SIGHUP; a second signal acts at once.
 
     A signal that the process ignores, such as SIGHUP below ``nohup``, stays ignored.
-    With ``again=False`` a second signal does nothing. A rank gets each signal twice if it reaches
-    the whole process group: torchrun passes it on.
+    With ``again=False`` only the first signal does something, also afterwards. That suits a rank of
+    torchrun, which passes signals on, and sends SIGTERM to the ranks that are left when one fails.
     """
 
     _in_threads: ClassVar[list[Self]] = []
@@ -49,5 +49,7 @@ class StopFlag:
     def __exit__(self, *_: object) -> None:
         if self in self._in_threads:
             self._in_threads.remove(self)
+        if not self.again:
+            return
         for each, previous in self._previous.items():
             signal.signal(each, previous)

@@ -58,14 +58,10 @@ def train(experiment: Experiment, request: Request, hooks: tuple[Hook, ...] = ()
 
 @contextmanager
 def open_run(plan: Plan) -> Iterator[RunDir]:
-    """Lock the run folder, and write config.yaml, meta.json and status.json, in this order.
-
-    Of several ranks, rank 0 writes, and the others wait for it at the end.
-    """
+    """Lock the run folder, and write config.yaml, meta.json and status.json, in this order."""
     run = plan.run
     if ranks.own_rank():  # rank 0 writes
         yield run
-        ranks.agree(0)
         return
     make_output_folder(run.path)
     with run.lock():
@@ -79,7 +75,6 @@ def open_run(plan: Plan) -> Iterator[RunDir]:
         run.set_meta(meta)
         run.set_status("running", plan.checkpoint.step if plan.checkpoint else 0)
         yield run
-        ranks.agree(0)  # the others wait for the result
 
 
 def refuse_other_writer(plan: Plan) -> None:
@@ -146,6 +141,8 @@ def pretrain(part: Experiment, plan: Plan) -> None:
             train(part, request)
             return
         except InUseError:
+            if ranks.size() > 1:  # the others may not have met it
+                raise
             time.sleep(POLL_SECONDS)
         except (ConfigError, InputError) as error:
             hint = f"this run is the pre-training; remove it: {RunDir(output).command('runs rm')}"

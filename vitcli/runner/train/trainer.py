@@ -11,7 +11,13 @@ from vitcli.core.data.source import Images
 from vitcli.core.objectives.objective import Outputs
 from vitcli.core.torch_use import to_host
 from vitcli.core.train.training import SKIPPED, Step
-from vitcli.runner.errors import DivergedError, InputError, StoppedError, UserError
+from vitcli.runner.errors import (
+    DivergedError,
+    InputError,
+    ResourceError,
+    StoppedError,
+    UserError,
+)
 from vitcli.runner.experiment import own_code
 from vitcli.runner.machine.device import arithmetic
 from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
@@ -100,15 +106,19 @@ class Trainer:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Write why a training failed. A divergence and a signal are written where they happen."""
+        is_lost = isinstance(error, ranks.LostRankError)
         try:
             if error and not isinstance(error, UserError) and not ranks.own_rank():
                 reason = own_code.blame(error)
                 if reason or isinstance(error, Exception):  # else Ctrl-C
-                    reason = reason or own_code.describe_error(error)
+                    reason = reason or (str(error) if is_lost else own_code.describe_error(error))
                     self.run.set_status("failed", self.run.last_step(), reason)
         finally:
             for hook in self.hooks:
                 hook.on_stop(self)
+        if is_lost:
+            following = self.request.resume_command(self.run)
+            raise ResourceError(f"{self.run.path}: {error}. Continue: {following}") from error
 
     def resume(self) -> None:
         """Restore the state of the plan's checkpoint, if there is one, and the curve up to it.
