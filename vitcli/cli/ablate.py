@@ -143,7 +143,8 @@ def ablate(
     """
     from vitcli.runner.data.find import refuse_unused_folder
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.study.definition import load_study, parse_seeds, select
+    from vitcli.runner.experiment.seeds import parse_seeds
+    from vitcli.runner.study.definition import load_study, select
     from vitcli.runner.study.plan import default_root
 
     exclude({"--dry-run": dry_run, "--status": status, "--table-only": table_only})
