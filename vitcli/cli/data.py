@@ -195,7 +195,7 @@ def check(
     from vitcli.runner import files
     from vitcli.runner.data import check as checked
     from vitcli.runner.data.find import check_name, own_path
-    from vitcli.runner.data.own_pictures import list_pictures
+    from vitcli.runner.data.picture_reader import list_pictures
     from vitcli.runner.errors import CheckError
 
     for path in filter(None, (page, leave_out)):

@@ -8,7 +8,7 @@ import pytest
 from tests.runner.data.conftest import load, spec
 from vitcli.runner.data import picture_reader
 from vitcli.runner.data.load import describe_data, load_data
-from vitcli.runner.data.own_pictures import list_pictures
+from vitcli.runner.data.picture_reader import list_pictures
 from vitcli.runner.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("cache")

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DATA_READERS, DataSpec
-from vitcli.runner.data import own_pictures
+from vitcli.runner.data import picture_reader
 from vitcli.runner.data.cache import files_in_cache
 from vitcli.runner.data.check import check_folder
 from vitcli.runner.data.find import cache_root, check_name
@@ -25,7 +25,7 @@ from vitcli.runner.data.get import get_data
 from vitcli.runner.data.labels import refuse_names
 from vitcli.runner.data.listing import group_of
 from vitcli.runner.data.load import data_status, describe_data, load_data
-from vitcli.runner.data.own_pictures import list_pictures
+from vitcli.runner.data.picture_reader import list_pictures
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.yaml_text import Document, dump
 
@@ -583,7 +583,7 @@ def test_files_of_parquet_have_the_same_classes(pictures, tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("prefix", ["parquet", "hf"])
 def test_a_missing_package_is_named(prefix, monkeypatch):
-    monkeypatch.setattr(own_pictures, "find_spec", lambda name: None)
+    monkeypatch.setattr(picture_reader, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install '\.\[hub\]'"):
         load(f"{prefix}:x")
 

@@ -22,7 +22,7 @@ from vitcli.runner.data.find import (
     original_files,
 )
 from vitcli.runner.data.folder import list_folder
-from vitcli.runner.data.own_pictures import require_packages
+from vitcli.runner.data.picture_reader import require_packages
 from vitcli.runner.data.readers import decode_named
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit

@@ -56,7 +56,7 @@ def load_data(
     if spec.name in GENERATED:
         data = decode_generated(spec.name, spec.resize, on_message).data
     elif own_path(spec.name):
-        from vitcli.runner.data.own_pictures import read_own
+        from vitcli.runner.data.picture_reader import read_own
 
         data, groups, with_test = read_own(spec, data_dir, extras, on_message)
     else:
@@ -152,7 +152,7 @@ def describe_data(spec: DataSpec) -> DataInfo:
         names = generated_set(spec.name).class_names
         info = DataInfo(spec.name, (SIDE, SIDE), 3, names, *NUM_GENERATED)
     elif own_path(spec.name):
-        from vitcli.runner.data.own_pictures import describe_folder, listed_for
+        from vitcli.runner.data.picture_reader import describe_folder, listed_for
 
         folder = listed_for(spec)
         info, own_val = describe_folder(spec, folder), folder.num_val
@@ -198,7 +198,7 @@ def data_status(name: str, data_dir: Path | None = None) -> DataStatus:
         row = DATA_READERS[name.partition(":")[0]]
         if not row.is_path:
             with contextlib.suppress(UserError):
-                from vitcli.runner.data.own_pictures import list_pictures
+                from vitcli.runner.data.picture_reader import list_pictures
 
                 path = list_pictures(name).root
         own = "folders" if path.is_dir() else "files"

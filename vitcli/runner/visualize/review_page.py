@@ -18,7 +18,7 @@ from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import read_corrections
 from vitcli.runner.data.find import own_path
 from vitcli.runner.data.listing import PictureFolder
-from vitcli.runner.data.own_pictures import list_pictures
+from vitcli.runner.data.picture_reader import list_pictures
 from vitcli.runner.data.pictures import Box, picture_bytes, picture_to_draw
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.review import Doubt, Review
