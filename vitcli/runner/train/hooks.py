@@ -117,7 +117,9 @@ class TensorBoard(Hook):
     """Writes the event file. The training does not depend on it."""
 
     _board: "Board | None" = None
-    _drawn: torch.Tensor | None = None
+
+    def on_start(self, trainer: Trainer) -> None:
+        self._settings = compared_settings(read_record(trainer.run, trainer.spec))
 
     def on_epoch(self, trainer: Trainer, record: dict[str, Any]) -> None:
         if self._board is None:
@@ -145,8 +147,7 @@ class TensorBoard(Hook):
         # Imported here because the import takes 0.3 s, which would delay the first step.
         from vitcli.runner.run.tensorboard import Board
 
-        settings = compared_settings(read_record(trainer.run, trainer.spec))
-        return Board(trainer.run.path, records, trainer.note_lost_events, settings)
+        return Board(trainer.run.path, records, trainer.note_lost_events, self._settings)
 
     def _draw(self, trainer: Trainer, board: "Board") -> None:
         try:
