@@ -3,7 +3,6 @@
 Whatever can be refused is refused here. ``--dry-run`` prints the plan.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -219,7 +218,7 @@ def with_run_of_teacher(experiment: Experiment, request: Request, run: RunDir) -
     if not (spec.task.has_teacher or spec.pretrain):
         return experiment
     spec = with_known_teacher(experiment.spec, None if request.rerun else run)
-    return dataclasses.replace(experiment, spec=spec)
+    return replace(experiment, spec=spec)
 
 
 def finished_run(experiment: Experiment, request: Request) -> RunRecord | None:

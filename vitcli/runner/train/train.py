@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from vitcli.core import ranks
@@ -46,6 +47,7 @@ def train(experiment: Experiment, request: Request, hooks: tuple[Hook, ...] = ()
         return finished
     device = pick_device(device_of_rank(request.device))
     with resource_errors(SMALLER), chosen_kernels(device, experiment.spec.train.deterministic):
+        request = replace(request, on_message=cache(request.on_message))  # each note once
         plan = prepare(experiment, request)
         if plan.pretraining:
             pretrain(plan.pretraining, plan)
