@@ -138,7 +138,7 @@ class RunDir:
             raise ConfigError(f"{self.name} is a bundled model and is only read")
 
     def create(self, spec: ExperimentSpec) -> None:
-        """Write config.yaml. Remove the temporary files of a killed process."""
+        """Write config.yaml, after the copies of own code and what a killed process left."""
         self.refuse_links()
         make_folder(self.checkpoints)
         for path in temporary_files(self.path):

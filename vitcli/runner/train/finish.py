@@ -36,7 +36,7 @@ def finish(trainer: Trainer) -> RunRecord:
 
 
 def write_result(trainer: Trainer) -> None:
-    """Measure the test images; write predictions.npz and, last of all, result.json.
+    """Measure the test images; write predictions.npz, result.json and, last, status.json.
 
     A training without test images keeps the numbers of its validation split, and no predictions.
     A training that stopped after an epoch before its last one writes its numbers into status.json,
@@ -51,6 +51,11 @@ def write_result(trainer: Trainer) -> None:
     with ranks.together(False):  # the operations are those of all ranks
         with settings(training):  # else compiled batches would be compiled again
             batch = next(training.batches(0))
+        if is_whole:
+            if outputs:
+                save_outputs(run.path / "predictions.npz", outputs)
+            for hook in trainer.hooks:
+                hook.on_result(trainer, measured, batch)
         result = build_result(trainer, batch, outputs, measured)
     if not is_whole:
         epochs = trainer.spec.train.epochs
@@ -61,10 +66,6 @@ def write_result(trainer: Trainer) -> None:
         return
     if trainer.spec.code:
         warn_of_lost_state(trainer)
-    if outputs:
-        save_outputs(run.path / "predictions.npz", outputs)
-    for hook in trainer.hooks:
-        hook.on_result(trainer, measured, batch)
     warn_of_one_answer(trainer, outputs, measured)
     run.set_result(result)
     run.set_status("finished", trainer.step)

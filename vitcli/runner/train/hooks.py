@@ -2,16 +2,22 @@
 
 To do something at each epoch, write a class such as this one, and give it to ``train``:
 
+    from vitcli.runner.experiment.config import load_experiment
+    from vitcli.runner.train.prepare import Request
+    from vitcli.runner.train.train import train
+    from vitcli.runner.train.trainer import Hook
+
     class Print(Hook):
         def on_epoch(self, trainer, record):
             print(record["epoch"], record["train_loss"])
 
-    train(experiment, Request(), hooks=(Print(),))
+    train(load_experiment("quickstart", {"train.epochs": 2}), Request(), hooks=(Print(),))
 """
 
 import queue
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -43,13 +49,17 @@ MAX_WAITING = 1000
 """Number of epochs that may wait for a slow tracker."""
 
 
-def hooks_of(plan: Plan) -> tuple[Hook, ...]:
-    """Return the hooks that an experiment and a request ask for, in the order of their calls."""
+def hooks_of(plan: Plan, others: Sequence[Hook] = ()) -> tuple[Hook, ...]:
+    """Return the hooks that an experiment and a request ask for, in the order of their calls.
+
+    ``others`` are called on rank 0.
+    """
     request, train = plan.request, plan.spec.train
     hooks: list[Hook] = []
     if ranks.own_rank() == 0:
         hooks += [TensorBoard(), Display()]
         hooks += [LiveTracker(name) for name in request.track]
+        hooks += others
     if train.early_stopping is not None:
         hooks.append(EarlyStopping(train.early_stopping))
     if request.stop_after:

@@ -52,7 +52,7 @@ def train(experiment: Experiment, request: Request, hooks: tuple[Hook, ...] = ()
         if plan.pretraining:
             pretrain(plan.pretraining, plan)
             plan = prepare(experiment, request)
-        with open_run(plan) as run, Trainer(plan, run, (*hooks_of(plan), *hooks)) as trainer:
+        with open_run(plan) as run, Trainer(plan, run, hooks_of(plan, hooks)) as trainer:
             trainer.resume()
             trainer.fit()
             return finish(trainer)

@@ -49,7 +49,8 @@ class Hook:
     def on_epoch(self, trainer: "Trainer", record: dict[str, Any]) -> None:
         """After each epoch: its line of metrics.jsonl is written, and a checkpoint if it was due.
 
-        With ``trainer.last_epoch = record["epoch"]`` it was the last one.
+        ``record`` is that line: ``step``, ``epoch``, ``lr``, ``train_loss`` ... Epoch 0, of a probe,
+        has no losses. With ``trainer.last_epoch = record["epoch"]`` it was the last one.
         """
 
     def on_end(self, trainer: "Trainer") -> None:
