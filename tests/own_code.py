@@ -139,13 +139,11 @@ def forget(monkeypatch):
 
 
 def as_new_process() -> None:
-    for name in {*own_code.state.files, *TEXTS}:
-        sys.modules.pop(Path(name).stem, None)
+    for name in {*own_code.state.modules, *TEXTS}:
+        sys.modules.pop(name, None)
     own_code.state = own_code._State()
     PARTS.clear()
     TEXTS.clear()
-    for table in TABLES:
-        table.unlisted.clear()
     for table in (*TABLES, METRICS):
         for name in [name for name, row in table.items() if row.source]:
             del table[name]

@@ -172,7 +172,7 @@ def check(device: Device = "cpu", form: Format = "text") -> None:
 
     reports = check_code(device)
     code = own_code.options()
-    data_sets = [n for n, row in DATA_READERS.items() if row.source in own_code.state.files]
+    data_sets = [n for n, row in DATA_READERS.items() if row.source in own_code.state.codes]
     if not reports and not data_sets:
         raise ConfigError("no own part; name a file that defines one: --code part.py")
     wrong = [each for each in reports if each.problem]

@@ -10,7 +10,17 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import confirmed, emit_exactly, emit_report, say
-from vitcli.cli.options import DATA_HELP, TOP_HELP, Format, Json, Run, Yes, group, output_option
+from vitcli.cli.options import (
+    DATA_HELP,
+    TOP_HELP,
+    Format,
+    Json,
+    Run,
+    Yes,
+    group,
+    output_option,
+    with_code,
+)
 from vitcli.core.spec.metrics import Metric, metric_of
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, value_text
 from vitcli.runner.text import duration, tera
@@ -223,7 +233,7 @@ def show(run: Run, form: Format = "text") -> None:
             Fact("reason", record.reason, text=None if record.reason else ""),
         ],
         tables=[
-            mapping_table("config", title, changed_fields(record.spec)),
+            mapping_table("config", title, changed_fields(record.known_config or record.spec)),
             mapping_table("result", result, record.result or record.reached),
             mapping_table("meta", "meta", meta),
             epochs(record.metrics),
@@ -268,11 +278,8 @@ def next_command(run: "RunDir", state: str) -> str:
     if state == "running":
         return f"tensorboard --logdir {folder}"
     if state == "diverged":
-        from vitcli.runner.experiment import own_code
-
-        slower = f"optim.lr={run.spec().optim.lr / 3:.1g}"
-        words = ["vitcli", "train", f"{run.path}/config.yaml", "-s", slower, *own_code.options()]
-        return shlex.join(words)
+        slower = run.config()["optim"]["lr"] / 3
+        return run.command(f"train -s optim.lr={slower:.1g}", of_config=True)
     return run.command("train --resume")
 
 
@@ -409,6 +416,7 @@ def rm(
 
 
 @commands.command()
+@with_code
 def record(
     runs: Runs,
     output: Annotated[Path | None, output_option("FILE", "File to write.", "stdout")] = None,

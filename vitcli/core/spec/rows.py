@@ -51,17 +51,7 @@ NAME_AND_OPTIONS = {
 
 
 class Rows(dict[str, RowT]):
-    """A table that own code may extend. What it iterates over are the rows that can be built."""
-
-    def __init__(self) -> None:
-        self.unlisted: dict[str, RowT] = {}
-        """Rows that stand for own parts whose code is not loaded. They can only be looked up."""
-
-    def __missing__(self, name: str) -> RowT:
-        return self.unlisted[name]
-
-    def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or name in self.unlisted
+    """A table that own code may extend."""
 
 
 class Choice(str):

@@ -5,7 +5,6 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ from pydantic import BaseModel, ValidationError
 
 from vitcli.core.spec import DATA_SETS, ExperimentSpec, ModelSpec, TaskSpec
 from vitcli.core.spec.families import FAMILY
+from vitcli.core.spec.own import FIELDS
 from vitcli.core.spec.task import TASK
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, OwnCodeError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.family import (
     choice_below,
@@ -25,10 +25,15 @@ from vitcli.runner.experiment.family import (
     switch_family,
 )
 from vitcli.runner.experiment.places import Place, in_files, is_typed, on_command_line
-from vitcli.runner.experiment.problems import blame, describe
+from vitcli.runner.experiment.problems import describe, with_place
 from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
-from vitcli.runner.experiment.stand_in import stand_in, value_at, without_unknown_teacher
-from vitcli.runner.experiment.yaml_text import Document, dump, format_value, read_mapping
+from vitcli.runner.experiment.yaml_text import (
+    Document,
+    dump,
+    format_value,
+    read_mapping,
+    value_at,
+)
 from vitcli.runner.text import did_you_mean, is_utf8, portable, printable, quoted
 from vitcli.version import PACKAGE
 
@@ -279,35 +284,58 @@ def check(
 ) -> ExperimentSpec:
     """Return a checked spec; the first mistake becomes one line with its field and place.
 
-    Own code in ``code`` must be loaded; the spec keeps what it uses.
+    Own code in ``code`` must be loaded; the spec keeps what it uses. That of a run, whose copies
+    are in ``copies``, keeps all of it, and only the code of its parts must be loaded.
     """
-    raw = without_unknown_teacher(with_pretraining(raw, place))
-    code = raw.get("code")
-    if isinstance(code, Mapping) and (copies is None or own_code.state.trusts_copies):
-        own_code.require(code, copies)
-    for field, value in flatten(raw).items():
-        if isinstance(value, str) and not is_utf8(value):
-            problem = f"{quoted(printable(value))} is not UTF-8; rename that file or folder"
-            raise ConfigError(blame(place, tuple(field.split(".")), problem))
+    raw = _without_own_teacher(with_pretraining(raw, place))
+    given = raw.get("code")
+    code: Mapping[str, str] = given if isinstance(given, Mapping) else {}
+    missing = own_code.missing_code(code, copies)
+    if missing and not copies:
+        raise OwnCodeError(own_code.needed(missing, copies))
+    _refuse_other_encodings(raw, place)
     try:
-        with stand_in(raw, copies) if copies else nullcontext(False) as is_opaque:
-            is_known = isinstance(code, Mapping) and not is_opaque
-            spec = ExperimentSpec.model_validate({**raw, "code": {}} if is_known else raw)
+        spec = ExperimentSpec.model_validate({**raw, "code": {}} if code and not copies else raw)
     except ValidationError as error:
+        if missing:
+            raise OwnCodeError(own_code.needed(missing, copies)) from error
         if error.errors()[0]["type"] == "literal_error" and own_code.load_packages():
             return check(raw, place, is_stored=is_stored, copies=copies)
         first = error.errors()[0]
         in_file = not is_typed(place.where(first["loc"]))
         problem = describe(first["loc"], first["type"], first, raw, in_file=in_file)
-        raise ConfigError(blame(place, first["loc"], problem)) from error
+        raise ConfigError(with_place(place, first["loc"], problem)) from error
+    if copies and (other := own_code.sources_of(spec) - code.keys()):
+        raise OwnCodeError(own_code.needed(missing or [*other], copies))
     if spec.refusal and not is_stored:
-        raise ConfigError(blame(place, (), spec.refusal))
-    if not is_opaque and (used := own_code.code_of(spec)):
+        raise ConfigError(with_place(place, (), spec.refusal))
+    if not copies and (used := own_code.code_of(spec)):
         spec = spec.replace(code=used)
     try:
         return spec if is_stored else fit_to_timm(spec)
     except ConfigError as error:
-        raise ConfigError(blame(place, (), str(error))) from error
+        raise ConfigError(with_place(place, (), str(error))) from error
+
+
+def _refuse_other_encodings(raw: Mapping[str, Any], place: Place) -> None:
+    for field, value in flatten(raw).items():
+        if isinstance(value, str) and not is_utf8(value):
+            problem = f"{quoted(printable(value))} is not UTF-8; rename that file or folder"
+            raise ConfigError(with_place(place, tuple(field.split(".")), problem))
+
+
+def _without_own_teacher(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields without a teacher's model that has own parts.
+
+    Only a training needs this model, and takes it from the run of the teacher.
+    """
+    teacher = value_at(raw, "task.teacher")
+    names = {field: value_at(teacher, field) for field in FIELDS if value_at(teacher, field)}
+    names = {field: value_at(name, "name") or name for field, name in names.items()}
+    if value_at(teacher, "code") or any(names[field] not in FIELDS[field] for field in names):
+        known = {key: value for key, value in teacher.items() if key != "model"}
+        return {**raw, "task": {**raw["task"], "teacher": known}}
+    return raw
 
 
 def with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
@@ -324,7 +352,7 @@ def with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
         if "variants" in below:
             raise ConfigError(f"{name!r} is a study, not an experiment")
     except ConfigError as error:
-        raise ConfigError(blame(place, ("pretrain", "experiment"), str(error))) from error
+        raise ConfigError(with_place(place, ("pretrain", "experiment"), str(error))) from error
     fields: dict[str, Any] = {key: below[key] for key in ("task", "optim", "train") if key in below}
     if augment := (below.get("data") or {}).get("augment"):
         fields["augment"] = augment

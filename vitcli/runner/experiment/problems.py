@@ -13,8 +13,7 @@ from vitcli.core.spec.rows import choice_of, table_of
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.places import SET, Place, is_typed
 from vitcli.runner.experiment.purpose import FILE_FIELDS
-from vitcli.runner.experiment.stand_in import value_at
-from vitcli.runner.experiment.yaml_text import FieldPath
+from vitcli.runner.experiment.yaml_text import FieldPath, value_at
 from vitcli.runner.text import closest, did_you_mean
 
 STUDY_FIELDS = (
@@ -34,7 +33,7 @@ SEPARATOR = re.compile(r",|(?<=\d) ?[xX] ?(?=\d)")
 """Separator of a list in other programs: ``48x32`` or ``0.5,0.5,0.5``."""
 
 
-def blame(place: Place, loc: FieldPath, problem: str) -> str:
+def with_place(place: Place, loc: FieldPath, problem: str) -> str:
     """Return a problem with its place in front.
 
     A problem of the whole experiment (an empty ``loc``) begins with the field to change.
@@ -84,7 +83,7 @@ def _suggest_value(loc: tuple[int | str, ...], kind: str, given: Any) -> str:
     field = _field_at(loc)
     name = ".".join(map(str, loc)).removeprefix("pretrain.")
     may_be_own = FIELDS.keys() & {name, name.removesuffix(".name")}
-    if kind == "literal_error" and may_be_own and not own_code.state.files:
+    if kind == "literal_error" and may_be_own and not own_code.state.codes:
         return NEEDS_CODE
     if given in ("None", "none") and field and type(None) in get_args(field.annotation):
         return "; write null"

@@ -6,6 +6,7 @@ typed field refuses them. Repeated keys, anchors and explicit tags are errors.
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +170,10 @@ def format_value(value: Any) -> str:
     if isinstance(value, str) and re.fullmatch(r"\w[\w:./-]*", value) and scalar(value) == value:
         return value
     return json.dumps(value, ensure_ascii=False)
+
+
+def value_at(raw: Any, field: str) -> Any:
+    """Return the value of a dotted field; None if it is not set."""
+    for key in field.split("."):
+        raw = raw.get(key) if isinstance(raw, Mapping) else None
+    return raw

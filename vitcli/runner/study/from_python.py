@@ -92,17 +92,10 @@ def call_text(given: Mapping[str, Any]) -> str:
 
 
 def run_here(study: Study, root: Path, options: Options, on_message: Listener) -> StudyResult:
-    """Train the trials of a study that have no result, write its report and return its document.
-
-    If a part exists in this process only, trials are trained here, one at a time.
-    """
+    """Train the trials of a study that have no result, write its report and return its document."""
     names = tuple(variant.name for variant in study.variants)
-    is_here = any(own_code.exists_only_here(each.spec) for each in study.variants)
-    if is_here and options.jobs and options.jobs > 1:
-        raise ConfigError(
-            f"{CALL}: workers={options.jobs}: a part is defined in this process only, which trains"
-            " one trial at a time; move the part into a file and import it"
-        )
+    for variant in study.variants:
+        own_code.refuse_unsaved(variant.spec)
     if study.note:
         on_message(f"note: {study.note}")
     work = plan_study(study, root, names)

@@ -53,9 +53,9 @@ def check_code(device_name: str) -> list[PartReport]:
         _check_part(name, field, device)
         for field, table in FIELDS.items()
         for name, row in table.items()
-        if row.source in own_code.state.files
+        if row.source in own_code.state.codes
     ]
-    metrics = [name for name, row in METRICS.items() if row.source in own_code.state.files]
+    metrics = [name for name, row in METRICS.items() if row.source in own_code.state.codes]
     if not metrics:
         return reports
     report = _check_part(DEFAULT_TASK, "task.name", device)
@@ -79,7 +79,7 @@ def _check_part(name: str, field: str, device: torch.device) -> PartReport:
     except UserError as error:
         problem = str(error)
     except BaseException as error:
-        problem = own_code.blame(error)
+        problem = own_code.locate_in_own_code(error)
         if not problem:
             raise
     return PartReport(part=name, field=field, parameters=parameters, problem=problem)

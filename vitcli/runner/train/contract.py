@@ -16,7 +16,7 @@ from vitcli.core.models.own import CLOSE, OwnModel
 from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import seed_step
 from vitcli.runner.errors import OwnCodeError
-from vitcli.runner.experiment.own_code import blame, place_of
+from vitcli.runner.experiment.own_code import locate_in_own_code, place_of
 from vitcli.runner.experiment.torch_state import unchanged
 
 Shape = tuple[int, ...]
@@ -100,7 +100,7 @@ def errors_are_named(task: Task) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, RuntimeError) as error:
-        if blame(error) or "memory" in str(error):
+        if locate_in_own_code(error) or "memory" in str(error):
             raise
         files = ", ".join(sorted(task.spec.code))
         raise OwnCodeError(f"{files}: {error}") from error

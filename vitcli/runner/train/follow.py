@@ -75,7 +75,7 @@ def train_order(
     processes: TorchrunProcesses, order: Facts, request: Request, stop: StopFlag
 ) -> None:
     """Train one order of rank 0 to its end, or until all ranks stop."""
-    own_code.load_files({n: (Path(n), text.encode("latin-1")) for n, text in order["code"].items()})
+    own_code.load_texts(order["code"])
     spec = ExperimentSpec.model_validate_json(order["spec"])
     device = pick_device(processes.device_name(request.device))
     with resource_errors(), chosen_kernels(device, spec.train.deterministic):

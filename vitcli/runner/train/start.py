@@ -140,7 +140,7 @@ def start(experiment: Experiment, request: Request) -> FinishedTraining:
                 remove_empty_folders(run.path)
             raise
         except BaseException as error:
-            reason = own_code.blame(error)
+            reason = own_code.locate_in_own_code(error)
             if not (reason or isinstance(error, Exception)):
                 raise  # a signal
             if run.exists:

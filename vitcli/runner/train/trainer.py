@@ -173,7 +173,7 @@ class Trainer:
 
     def _ends_at_best(self) -> bool:
         patience = self.spec.train.early_stopping
-        values = [value for _, value in headline_curve(self.records, self.spec)]
+        values = [value for _, value in headline_curve(self.records, self.spec, {})]
         if patience is None or self.best[0] not in values:
             return False
         waited = len(values) - 1 - values.index(self.best[0])
@@ -189,7 +189,7 @@ class Trainer:
         self.training.load(best, checkpoint.part, checkpoint.state["scaler"])
         prune(self.run.checkpoints, {best})
         headline = self.row.headline
-        _, *values = [value for _, value in headline_curve(self.records, self.spec)]
+        _, *values = [value for _, value in headline_curve(self.records, self.spec, {})]
         count = sum(record["step"] <= best for record in self.records)
         self.records, self._records_after_best = self.records[:count], self.records[count:]
         self.run.set_metrics(self.records)
@@ -324,7 +324,9 @@ class Trainer:
             for tag, pixels in training_pictures(self.task, module, self.data):
                 board.picture(pixels, self.step, tag)
         except Exception as error:  # of matplotlib, of its settings, or of a user's own part
-            reason = own_code.blame(error) or printable(f"{type(error).__name__}: {error}")
+            reason = own_code.locate_in_own_code(error) or printable(
+                f"{type(error).__name__}: {error}"
+            )
             self._warn_once(
                 f"{self.run.path}: a picture for TensorBoard cannot be drawn ({reason});"
                 " the training continues without it"
