@@ -114,7 +114,7 @@ def test_the_tutorial_runs_and_a_changed_part_makes_its_trials_stale(
     assert [len(row["trials"]) for row in results["rows"]] == [1, 1, 1, 1, 1]
     assert Path("runs/cosine-study/code/cosine.py").read_bytes() == Path("cosine.py").read_bytes()
     shown = vitcli("runs show cosine-study/cosine/seed0")
-    (digest,) = RunDir(Path("runs/cosine-study/cosine/seed0")).spec().code.values()
+    (digest,) = RunDir(Path("runs/cosine-study/cosine/seed0")).config()["code"].values()
     assert re.search(rf"^code +cosine\.py {digest[:12]}$", shown, re.M)
     Path("cosine.py").write_text(Path("cosine.py").read_text().replace("10.0", "11.0"))
     shown = vitcli("ablate ./cosine-study.yaml --dry-run")

@@ -115,9 +115,7 @@ EDITED = EVERY.replace("return self.share", "return 2 * self.share")
         ({"python:Uniform": ""}, "other.py", EVERY, "Uniform: was defined in Python alone"),
     ],
 )
-def test_a_model_is_built_from_the_code_of_its_run_alone(
-    downloaded, code, file, content, problem
-):
+def test_a_model_is_built_from_the_code_of_its_run_alone(downloaded, code, file, content, problem):
     config = downloaded / "config.yaml"
     hashes = [f"  {name}: {sha256(text.encode())}" for name, text in code.items()]
     config.write_text(re.sub(r"^  far.py: .*$", "\n".join(hashes), config.read_text(), flags=re.M))

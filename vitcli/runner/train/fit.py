@@ -13,6 +13,7 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.own import GivenModel
 from vitcli.core.spec.families import model_spec
 from vitcli.runner.errors import ConfigError, DivergedError
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import SIZES, Experiment
 from vitcli.runner.files import make_output_folder
@@ -92,6 +93,7 @@ def saved_epochs(
             "fit: save needs a model that can be built again; register its class with"
             " @vitcli.parts.model and take build_model(family=...)"
         )
+    own_code.refuse_unsaved(spec)
     refuse_changed(built)
     if isinstance(built.data, FoldData) and built.data.seed != spec.seed:
         seed = built.data.seed
