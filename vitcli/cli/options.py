@@ -257,7 +257,7 @@ def with_code(command: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, code: list[Path] | None, trust_code: bool, **options: Any) -> Any:
         from vitcli.runner.experiment import own_code
 
-        own_code.state.is_command, own_code.state.trusts_copies = True, trust_code
+        own_code.state.trusts_copies = trust_code
         own_code.state.typed = typed_files(options)
         with only_results():
             own_code.load(code or [])

@@ -87,8 +87,6 @@ class _State:
     """Name in a configuration, such as ``sigmoid.py`` -> the code."""
     trusts_copies: bool = False
     """Whether copies in run folders may be loaded."""
-    is_command: bool = False
-    """Whether messages may name options of the command line."""
     typed: set[str] = field(default_factory=set)
     """Experiment files that the user has typed in this call; only they may name code."""
     packages: set[str] | None = None
@@ -193,15 +191,10 @@ def imported_by(code: Code, known: set[str]) -> set[str]:
 def _imports(path: str, content: bytes) -> Iterator[tuple[int, str]]:
     """Yield the line and the first name of each module that a file imports."""
     try:
-        tree = ast.parse(decode_source(content), path)
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise OwnCodeError(f"{path}:{line}: not {error.encoding}; save it as UTF-8") from error
-    except (SyntaxError, ValueError) as error:
+        tree = ast.parse(content, path)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
-        raise OwnCodeError(f"{path}:{line}: {getattr(error, 'msg', error)}") from error
-    except (RecursionError, MemoryError) as error:
-        raise OwnCodeError(f"{path}: an expression is nested too deeply for Python") from error
+        raise OwnCodeError(f"{path}:{line}: {describe_error(error)}") from error
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
@@ -347,19 +340,12 @@ def needed(missing: Sequence[str], copies: Path | None) -> str:
         return f"{part}: was defined in Python alone; put it into a file, and train with that"
     if other:
         return f"own code is needed: install the package {other}, or open the run where it is"
-    ways = []
-    if not state.is_command or all(map(os.path.exists, missing)):
-        ways.append(_how_to_load(missing))
-    if state.is_command and copies and all((copies / name).exists() for name in missing):
+    here = shlex.join(word for name in missing for word in ("--code", name))
+    ways = [here] if all(map(os.path.exists, missing)) else []
+    if copies and all((copies / name).exists() for name in missing):
         ways.append(f"--trust-code to run the copy in {copies}")
     advice = ", or ".join(ways) or "--code and its path"
-    return f"own code is needed: {', '.join(missing)}; type {advice}"
-
-
-def _how_to_load(paths: Sequence[str]) -> str:
-    if not state.is_command:
-        return f"import {', '.join(Path(path).stem for path in paths)}"
-    return " ".join(shlex.join(["--code", path]) for path in paths)
+    return f"own code is needed: {', '.join(missing)}; type {advice} (in Python: import it)"
 
 
 def name_code(value: Any, origin: Path, *, is_typed: bool) -> dict[str, str]:
@@ -377,8 +363,8 @@ def name_code(value: Any, origin: Path, *, is_typed: bool) -> dict[str, str]:
         raise OwnCodeError(f"{origin}: code: should be a list of Python files, such as [part.py]")
     what = "a file in a run folder" if is_below_run(origin) else "a file that nobody has typed"
     if not is_typed or is_below_run(origin):
-        advice = _how_to_load([str(origin.parent / path) for path in value or ["FILE"]])
-        raise OwnCodeError(f"{origin}: {what} cannot name code; type {advice}")
+        words = [word for path in value for word in ("--code", str(origin.parent / path))]
+        raise OwnCodeError(f"{origin}: {what} cannot name code; type {shlex.join(words)}")
     return load([origin.parent / path for path in value])
 
 
@@ -513,11 +499,7 @@ def locate_in_own_code(error: BaseException) -> str:
 
 def describe_error(error: BaseException) -> str:
     """Return the class and the first line of an error, whose own ``__str__`` may fail."""
-    try:
-        text = str(error)
-    except Exception:
-        text = ""
-    return f"{type(error).__name__}: {printable(text).partition(chr(10))[0]}".removesuffix(": ")
+    return printable(traceback.format_exception_only(error)[-1].partition("\n")[0])
 
 
 def place_of(part: Any) -> str:

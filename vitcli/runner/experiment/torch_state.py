@@ -39,10 +39,9 @@ def _functions() -> dict[tuple[Any, str], Any]:
     """Return the module or class of torch, and the name of a function in it -> the function."""
     import torch
 
-    nn = torch.nn
-    modules = (torch, nn, nn.functional, nn.init, torch.random, torch.linalg, torch.optim)
-    values = [value for module in modules for value in vars(module).values()]
-    classes = {value for value in values if isinstance(value, type) and _is_of_torch(value)}
+    nn, optim = torch.nn, torch.optim
+    modules = (torch, nn.functional, nn.init, torch.linalg)
+    classes = (torch.Tensor, nn.Module, nn.Linear, nn.Conv2d, nn.LayerNorm, optim.AdamW, optim.SGD)
     return {
         (place, name): value
         for place in (*modules, *classes)
