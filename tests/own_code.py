@@ -98,24 +98,6 @@ class Plain(torch.optim.Optimizer):
 def first_class(logits, labels):
     return (logits.argmax(1) == 0).double().mean()
 """
-MEAN = """
-from torch import nn
-from vitcli.parts import attention, pool
-
-@attention
-class Mean(nn.Module):
-    def __init__(self, shape):
-        super().__init__()
-    def forward(self, q, k, v):
-        return v.mean(2, keepdim=True).expand_as(v)
-
-@pool
-class first(nn.Module):
-    def __init__(self, dim):
-        super().__init__()
-    def forward(self, tokens):
-        return tokens[:, 0]
-"""
 
 
 def vitcli(command: str, code: int = 0) -> str:

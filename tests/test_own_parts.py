@@ -13,7 +13,7 @@ import torch
 
 from tests import torchrun
 from tests.cli import commands
-from tests.own_code import EVERY, MEAN, as_new_process, forget, vitcli
+from tests.own_code import EVERY, as_new_process, forget, vitcli
 from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
 from vitcli import api, parts
@@ -208,15 +208,20 @@ def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, every, chang
 
 @pytest.mark.ci
 def test_the_other_ranks_run_the_code_of_rank_0(tiny):
-    """Only rank 0 reads the experiment file; a file of the same name lies where the ranks start."""
-    Path("beside").mkdir()
-    Path("beside/own.py").write_text(EVERY)
-    Path("own.py").write_text("from pathlib import Path\nPath('other').touch()\n" + EVERY)
+    """Only rank 0 reads the experiment file; code of the same name lies where the ranks start."""
+    for folder, line in (
+        ("beside/own", ""),
+        ("own", "from pathlib import Path\nPath('other').touch()\n"),
+    ):
+        Path(folder).mkdir(parents=True)
+        Path(folder, "__init__.py").write_text(f"{line}from . import parts\n")
+        Path(folder, "parts.py").write_text(EVERY)
     Path("beside/mine.yaml").write_text(
-        f"code: [own.py]\nbase: {tiny.resolve()}\nmodel: {{attention: Uniform}}\n"
+        f"code: [own/]\nbase: {tiny.resolve()}\nmodel: {{attention: Uniform}}\n"
     )
     torchrun.run("train", "beside/mine.yaml", "--epochs", "1", "-o", "run")
     assert read_record(RunDir(Path("run"))).status == "finished"
+    assert Path("run/code/own/parts.py").exists()
     assert not Path("other").exists()
 
 
@@ -244,12 +249,11 @@ def test_workers_run_no_code_of_a_teacher_that_nobody_named(tiny):
     assert "test_zz" not in read_record(RunDir(Path("runs/mine/a/seed1"))).result
 
 
-def test_what_an_own_part_does_not_state_is_not_drawn(tutorial, tiny):
-    Path("mean.py").write_text(MEAN)
+def test_what_an_own_part_does_not_state_is_not_drawn(tiny, every):
     commands.save_picture("x.png", (8, 8))
-    for part, problem in (("attention", "attention 'Mean'"), ("pool", "pooling 'first'")):
+    for part, problem in (("attention", "attention 'Uniform'"), ("pool", "pooling 'Largest'")):
         setting = f"-s model.{part}={problem.split(chr(39))[1]}"
-        vitcli(f"train {tiny} --code mean.py {setting} --epochs 0 -o {part}")
+        vitcli(f"train {tiny} --code every.py {setting} --epochs 0 -o {part}")
         words = f"attn-map {part} x.png -o map.json --trust-code"
         assert f"{problem} has no weights to show" in vitcli(f"{words} --method rollout", 2)
         vitcli(f"{words} --method gradcam")

@@ -35,14 +35,22 @@ RUNNING = (
 )
 
 
+def write_package(name: str, text: str) -> None:
+    """Write a package folder whose parts are in a module that it imports."""
+    Path(name, "inside").mkdir(parents=True)
+    Path(name, "__init__.py").write_text(f"{CANARY}from .inside import parts\n")
+    Path(name, "inside/__init__.py").touch()
+    Path(name, "inside/parts.py").write_text(f"from {name} import inside\n{text}")
+
+
 @pytest.fixture
 def downloaded(here, tiny, workshop) -> Path:
     if not (workshop / "own").exists():
-        Path("far.py").write_text(EVERY + CANARY)
-        words = "--code far.py -s model.attention=Uniform -s model.attention.share=0.5 --epochs 1"
+        write_package("far", EVERY)
+        words = "--code far/ -s model.attention=Uniform -s model.attention.share=0.5 --epochs 1"
         vitcli(f"train {workshop}/tiny.yaml {words} -o {workshop}/own")
-        for name in ("canary", "far.py"):
-            Path(name).unlink()
+        shutil.rmtree("far")
+        Path("canary").unlink()
     shutil.copytree(workshop / "own", "runs/own")
     commands.save_picture("photo.jpg", (40, 30))
     return Path("runs/own")
@@ -52,12 +60,14 @@ def test_a_downloaded_run_is_read_and_runs_nothing(downloaded):
     for command in READING:
         vitcli(command)
         assert not Path("canary").exists(), command
+    vitcli("runs rm own --yes")
+    assert not downloaded.exists()
 
 
 def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded):
     for command in RUNNING:
         talk = vitcli(command, 2)
-        assert "needed: far.py; type --trust-code to run the copy in runs/own/code" in talk, command
+        assert "needed: far/; type --trust-code to run the copy in runs/own/code" in talk, command
         assert not Path("canary").exists(), command
 
 
@@ -88,15 +98,21 @@ def test_a_run_whose_pre_training_had_own_parts_is_read_without_their_code(tiny)
 def test_code_is_trusted_or_named_again(downloaded):
     vitcli("eval own --trust-code")
     assert Path("canary").exists()
-    vitcli("eval own --code runs/own/code/far.py")
-    Path("far.py").write_text(EVERY)
-    assert "differs from the far.py of the" in vitcli("eval own --code far.py", 2)
+    vitcli("eval own --code runs/own/code/far")
+    write_package("far", EDITED)
+    assert "differs from the far/ of the" in vitcli("eval own --code far/", 2)
     vitcli("runs verify own")
-    (downloaded / "code/far.py").write_text(EVERY)
-    assert "far.py: it was changed after" in vitcli("eval own --trust-code", 2)
+    copy = downloaded / "code/far/inside/parts.py"
+    copy.write_text(EDITED)
+    assert "far: it was changed after" in vitcli("eval own --trust-code", 2)
     vitcli("runs verify own", 4)
-    (downloaded / "code/far.py").unlink()
-    assert "No such file" in vitcli("eval own --trust-code", 2)
+    vitcli("runs rm own --yes")
+    assert copy.exists(), "changed code is not vitcli's"
+
+
+def test_a_run_without_the_copy_of_its_code_is_whole_and_asks_for_the_path(downloaded):
+    shutil.rmtree(downloaded / "code")
+    assert "neither a Python file" in vitcli("eval own --trust-code", 2)
     assert "--trust-code" not in vitcli("eval own", 2), "there is no copy to trust"
     vitcli("runs verify own")
 
@@ -118,7 +134,7 @@ EDITED = EVERY.replace("return self.share", "return 2 * self.share")
 def test_a_model_is_built_from_the_code_of_its_run_alone(downloaded, code, file, content, problem):
     config = downloaded / "config.yaml"
     hashes = [f"  {name}: {sha256(text.encode())}" for name, text in code.items()]
-    config.write_text(re.sub(r"^  far.py: .*$", "\n".join(hashes), config.read_text(), flags=re.M))
+    config.write_text(re.sub(r"^  far/: .*$", "\n".join(hashes), config.read_text(), flags=re.M))
     Path(file).write_text(content)
     own_code.load([Path(file)])
     with pytest.raises(OwnCodeError, match=problem) if problem else nullcontext():
@@ -151,7 +167,7 @@ def test_a_stored_run_that_names_a_file_runs_nothing(downloaded, tiny):
     Path("e.yaml").write_text(f"code: [evil.py]\nbase: {tiny}\n")
     config = downloaded / "config.yaml"
     text = config.read_text()
-    code = re.search(r"^code:\n  far.py: \w+$", text, re.M)
+    code = re.search(r"^code:\n  far/: \w+$", text, re.M)
     assert code
     config.write_text(f"base: {Path('e.yaml').resolve()}\n" + text.replace(code[0], "code: {}"))
     vitcli("train --resume own", 2)
@@ -199,7 +215,11 @@ TWICE = f"{PART}\ndef s(p): ...\n@schedule(name='s')\n"
     ("name", "body", "problem"),
     [
         ("ends.py", "import sys\nsys.exit(0)\n", "ends.py:2: in <module>: SystemExit"),
-        ("default.py", f"{PART}\ndef s(p, n: int = 'three'): ...\n", "s: default of 'n'"),
+        (
+            "default.py",
+            f"{PART}\ndef s(p, n: int = 'three'): ...\n",
+            "option 'n': default",
+        ),
         *(
             ("part.py", OPTION.format(row), rf"part.py:\d+: .*: s: .*'o'.*{PLAIN}")
             for row in CHANGED
@@ -230,7 +250,7 @@ def test_an_option_cannot_have_a_name_that_vitcli_uses(here, decorator):
     for name in names.split():
         Path("own.py").write_text(MODEL % (decorator, base) + body % name)
         told = vitcli("experiments schema --code own.py", 2)
-        assert f"A: vitcli itself uses the name {name!r}" in told
+        assert f"option {name!r}: vitcli itself" in told
 
 
 CHANGES = {

@@ -141,35 +141,29 @@ def _written(value: Any) -> bytes:
 
 def checked_options(name: str, fields: Mapping[str, Any], taken: Collection[str]) -> dict[str, Any]:
     """Return the fields of options, whose values are read as written."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for field, (kind, default) in fields.items():
-        where = f"{name}: default of {field!r}"
+        where = f"{name}: option {field!r}"
         if field in taken or field.startswith("_"):
-            raise TypeError(f"{name}: vitcli itself uses the name {field!r}; rename this option")
+            raise TypeError(f"{where}: vitcli itself uses this name; rename the option")
         if _has_set(kind):
-            raise TypeError(f"{name}: {field!r} is a set, which has no order; make it a tuple")
+            raise TypeError(f"{where} is a set, which has no order; make it a tuple")
         kind = Annotated[kind, AsWritten()]
         try:
             spec = new_spec(name, __base__=Spec, value=(kind, ...))
-            if default is ...:
-                found[field] = (kind, ...)
-                continue
-            option = spec(value=default)
-        except PydanticUserError as error:
+            value = default if default is ... else spec(value=default).value
+            again = default if default is ... else spec(value=default).model_dump()["value"]
+        except (PydanticUserError, ValidationError) as error:
+            is_value = isinstance(error, ValidationError)
+            problem = error.errors()[0]["msg"] if is_value else "its type has no form in YAML"
+            raise TypeError(f"{where}: default {default!r}: {problem}; {PLAIN}") from error
+        if not value == again == default or type(value) is not type(again):
             raise TypeError(
-                f"{name}: {field!r} has a type without a form in YAML; {PLAIN}"
-            ) from error
-        except ValidationError as error:
-            problem = error.errors()[0]["msg"].removeprefix("Value error, ")
-            raise TypeError(f"{where}: {problem}, got {default!r}") from error
-        dumped = option.model_dump()["value"]
-        if not option.value == dumped == default or type(option.value) is not type(dumped):
-            raise TypeError(
-                f"{where}: a run's config.yaml would make {dumped!r} of {default!r}; {PLAIN}, and"
+                f"{where}: a run's config.yaml would make {again!r} of {default!r}; {PLAIN}, and"
                 " each tuple needs its type, such as tuple[int, ...]"
             )
-        found[field] = (kind, option.value)
-    return found
+        options[field] = (kind, value)
+    return options
 
 
 def _has_set(kind: Any) -> bool:

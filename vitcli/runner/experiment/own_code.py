@@ -23,13 +23,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from vitcli.core.spec import FAMILIES, DataSpec, ExperimentSpec, ModelSpec
+from vitcli.core.spec import FAMILIES, TASKS, DataSpec, ExperimentSpec, ModelSpec, TaskSpec
 from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.own import PARTS, PYTHON, TEXTS, forget, registering
 from vitcli.core.spec.readers import split_name
-from vitcli.core.spec.rows import choice_of, table_of
+from vitcli.core.spec.rows import table_of
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment.torch_state import unchanged
+from vitcli.runner.experiment.yaml_text import value_at
 from vitcli.runner.files import commit, make_folder, read_bounded, sha256
 from vitcli.runner.text import printable
 from vitcli.version import PACKAGE
@@ -388,19 +389,18 @@ def options() -> list[str]:
 def sources_of(spec: BaseModel) -> set[str]:
     """Return the files and packages whose parts a spec uses; those of a teacher do not count."""
     sources = set()
-    for name, info in type(spec).model_fields.items():
-        if name in getattr(spec, "derived", ()):
-            continue
-        value = getattr(spec, name)
-        table, choice = table_of(info), choice_of(info)
+    if isinstance(spec, ModelSpec):
+        sources.add(FAMILIES[spec.family].source)
+    if isinstance(spec, TaskSpec):
+        sources.add(TASKS[spec.name].source)
+    if isinstance(spec, DataSpec) and (reader := split_name(spec.name)):
+        sources.add(reader[0].source)
+    for name in type(spec).model_fields.keys() - {*getattr(spec, "derived", ())}:
+        value, table = getattr(spec, name), table_of(type(spec).model_fields[name])
         if table is not None:
             sources.add(table[value].source)
         elif isinstance(value, BaseModel):
             sources |= sources_of(value)
-            if isinstance(value, DataSpec) and (reader := split_name(value.name)):
-                sources.add(reader[0].source)
-            if choice:
-                sources.add(choice.table[getattr(value, choice.key)].source)
     return sources - {""}
 
 
@@ -410,10 +410,6 @@ def code_of(spec: ExperimentSpec) -> dict[str, str]:
     That is the files of its parts and of loaded metrics, and the files that these import.
     """
     return with_imports(sources_of(spec) | {row.source for row in METRICS.values() if row.source})
-
-
-def code_of_model(spec: ModelSpec) -> dict[str, str]:
-    return with_imports((sources_of(spec) | {FAMILIES[spec.family].source}) - {""})
 
 
 def with_imports(names: Iterable[str]) -> dict[str, str]:
@@ -431,11 +427,9 @@ def with_imports(names: Iterable[str]) -> dict[str, str]:
 
 def stored_code(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the own code that a training of a raw configuration runs, its teacher's included."""
-    code: Any = config.get("code")
-    for key in ("task", "teacher", "code"):
-        config = config.get(key, {}) if isinstance(config, Mapping) else {}
-    code = {**(code if isinstance(code, Mapping) else {}), **config}
-    return {str(name): str(digest) for name, digest in code.items()}
+    parts = (value_at(config, field) for field in ("code", "task.teacher.code"))
+    items = [item for code in parts if isinstance(code, Mapping) for item in code.items()]
+    return {str(name): str(digest) for name, digest in items}
 
 
 def code_to_keep(spec: ExperimentSpec) -> dict[str, str]:
@@ -470,13 +464,9 @@ def texts(spec: ExperimentSpec) -> dict[str, dict[str, str]]:
     }
 
 
-def load_texts(received: Mapping[str, Mapping[str, str]]) -> None:
-    load_codes(
-        [
-            Code(Path(name), {file: text.encode("latin-1") for file, text in files.items()})
-            for name, files in received.items()
-        ]
-    )
+def load_texts(texts: Mapping[str, Mapping[str, str]]) -> None:
+    contents = {n: {k: t.encode("latin-1") for k, t in files.items()} for n, files in texts.items()}
+    load_codes([Code(Path(name), files) for name, files in contents.items()])
 
 
 def locate_in_own_code(error: BaseException) -> str:
