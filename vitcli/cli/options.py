@@ -151,8 +151,8 @@ RunOf = Annotated[
 Code = Annotated[
     list[Path] | None,
     typer.Option(
-        metavar="FILE.py",
-        help="Own code with parts; may be repeated.",
+        metavar="PATH",
+        help="Python file or package folder with own parts; may be repeated.",
         show_default=False,
         hidden=True,
     ),

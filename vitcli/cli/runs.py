@@ -21,12 +21,12 @@ from vitcli.cli.options import (
     output_option,
     with_code,
 )
+from vitcli.core.spec import OptimSpec
 from vitcli.core.spec.metrics import Metric, metric_of
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, value_text
 from vitcli.runner.text import duration, tera
 
 if TYPE_CHECKING:
-    from vitcli.runner.run.folder import RunDir
     from vitcli.runner.run.record import RunRecord
 
 LAST_EPOCHS = 5
@@ -239,7 +239,7 @@ def show(run: Run, form: Format = "text") -> None:
             epochs(record.metrics),
         ],
         notes=[] if record.metrics or record.problems else ["no epoch is finished yet"],
-        next=[next_command(record.folder, record.state)],
+        next=[next_command(record)],
     )
     emit_report(report, form)
 
@@ -269,7 +269,8 @@ def epochs(records: Sequence[Mapping[str, Any]]) -> DataTable:
     return DataTable("metrics", fields, rows, caption="last epochs", last=LAST_EPOCHS)
 
 
-def next_command(run: "RunDir", state: str) -> str:
+def next_command(record: "RunRecord") -> str:
+    run, state = record.folder, record.state
     folder = shlex.quote(str(run.path))
     if state == "finished":
         return run.command("eval")
@@ -278,8 +279,8 @@ def next_command(run: "RunDir", state: str) -> str:
     if state == "running":
         return f"tensorboard --logdir {folder}"
     if state == "diverged":
-        slower = run.config()["optim"]["lr"] / 3
-        return run.command(f"train -s optim.lr={slower:.1g}", of_config=True)
+        lr = record.setting("optim.lr") or OptimSpec().lr
+        return run.command(f"train -s optim.lr={lr / 3:.1g}", of_config=True)
     return run.command("train --resume")
 
 

@@ -154,8 +154,9 @@ def checked_options(name: str, fields: Mapping[str, Any], taken: Collection[str]
             value = default if default is ... else spec(value=default).value
             again = default if default is ... else spec(value=default).model_dump()["value"]
         except (PydanticUserError, ValidationError) as error:
-            is_value = isinstance(error, ValidationError)
-            problem = error.errors()[0]["msg"] if is_value else "its type has no form in YAML"
+            problem = "its type has no form in YAML"
+            if isinstance(error, ValidationError):
+                problem = error.errors()[0]["msg"]
             raise TypeError(f"{where}: default {default!r}: {problem}; {PLAIN}") from error
         if not value == again == default or type(value) is not type(again):
             raise TypeError(

@@ -119,6 +119,11 @@ def typed_name(path: Path) -> str:
     return path.stem if is_named else str(portable(str(path)))
 
 
+def typed_command(verb: str, *words: str) -> list[str]:
+    """Return a command about an experiment or data set, with the own code of this call."""
+    return ["vitcli", *verb.split(), *words, *own_code.options()]
+
+
 def typed_changes(
     changes: Mapping[str, Any], options: Mapping[str, str] | None = None
 ) -> list[str]:

@@ -190,8 +190,9 @@ def _defaults(spec: type[BaseModel], raw: Any) -> dict[str, Any]:
         choice, value = choice_of(field), value_at(raw, name)
         if choice:
             row = choice.table.get(value_at(value, choice.key) or choice.default)
-            is_own = row is None or row.source
-            defaults[name] = {} if is_own else row.spec_class().model_dump(mode="json")
+            defaults[name] = {}
+            if row and not row.source:
+                defaults[name] = row.spec_class().model_dump(mode="json")
         elif name == "pretrain" and isinstance(value, Mapping):
             defaults[name] = _defaults(PretrainSpec, value)
     return defaults
