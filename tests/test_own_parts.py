@@ -185,7 +185,7 @@ def test_a_bad_part_is_named_with_its_line(small_check):
         {
             "model.attention": {"name": "Uniform", "share": 0.5},
             **{"model.pos_embed": "Rows", "model.ffn": "Gate", "model.norm": "Centre"},
-            **{"optim.name": "Plain", "data.augment.policy": "dim"},
+            **{"optim.name": "Descent", "data.augment.policy": "dim"},
         },
         {"model.family": "TinyNet", "task.name": "poly1"},
     ],
