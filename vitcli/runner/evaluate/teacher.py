@@ -43,7 +43,7 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
             raise ConfigError(f"{FIELD}: name the run that teaches: -s {FIELD}=RUN")
         run, weights, sha256 = _read(asked, spec.seed)
         theirs = run.spec()
-        code = own_code.with_imports(own_code.sources_of(theirs.model))
+        code = own_code.code_of_parts(theirs.model)
         if asked.code and asked.code != code:
             raise ConfigError(
                 f"{FIELD}: the code of {run.name} has changed ({', '.join(code)}); restore the"

@@ -23,7 +23,7 @@ def new_module(spec: ExperimentSpec) -> nn.Module:
             torch.manual_seed(spec.seed)
             if not spec.code:
                 return task_class(spec).make_module(spec)
-            used = own_code.with_imports(own_code.sources_of(spec))
+            used = own_code.code_of_parts(spec)
             own_code.require({name: spec.code.get(name, "") for name in used})
             with unchanged(", ".join(sorted(spec.code))):
                 return task_class(spec).make_module(spec)

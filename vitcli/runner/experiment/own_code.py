@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder, SourceLoader
 from importlib.machinery import ModuleSpec
@@ -409,13 +409,13 @@ def code_of(spec: ExperimentSpec) -> dict[str, str]:
 
     That is the files of its parts and of loaded metrics, and the files that these import.
     """
-    return with_imports(sources_of(spec) | {row.source for row in METRICS.values() if row.source})
+    return code_of_parts(spec, *(row.source for row in METRICS.values() if row.source))
 
 
-def with_imports(names: Iterable[str]) -> dict[str, str]:
-    """Return name -> SHA-256 or version, of this code and of what its files import."""
+def code_of_parts(spec: BaseModel, *others: str) -> dict[str, str]:
+    """Return the own code of a spec's parts and of other sources, and what its files import."""
     known = {code.module: code.name for code in state.codes.values()}
-    todo, found = list(names), dict[str, str]()
+    todo, found = [*others, *sources_of(spec)], dict[str, str]()
     while todo:
         name = todo.pop()
         if name not in found:

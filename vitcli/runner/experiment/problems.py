@@ -10,7 +10,6 @@ from pydantic.fields import FieldInfo
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.own import FIELDS, NEEDS_CODE
 from vitcli.core.spec.rows import choice_of, table_of
-from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.places import SET, Place, is_typed
 from vitcli.runner.experiment.purpose import FILE_FIELDS
 from vitcli.runner.experiment.yaml_text import FieldPath, value_at
@@ -83,7 +82,7 @@ def _suggest_value(loc: tuple[int | str, ...], kind: str, given: Any) -> str:
     field = _field_at(loc)
     name = ".".join(map(str, loc)).removeprefix("pretrain.")
     may_be_own = FIELDS.keys() & {name, name.removesuffix(".name")}
-    if kind == "literal_error" and may_be_own and not own_code.state.codes:
+    if kind == "literal_error" and may_be_own:
         return NEEDS_CODE
     if given in ("None", "none") and field and type(None) in get_args(field.annotation):
         return "; write null"
