@@ -133,6 +133,19 @@ def test_an_imported_file_is_copied_so_that_workers_can_load_it(
     study({"model.attention": {"name": "Scaled", "power": 2.0}}, code=["scaled_file.py"])
 
 
+def test_an_imported_package_folder_is_own_code(tiny, monkeypatch):
+    Path("scaled_folder").mkdir()
+    Path("scaled_folder/__init__.py").write_text("from .rule import Scaled\n")
+    Path("scaled_folder/rule.py").write_text(PART)
+    monkeypatch.syspath_prepend(".")
+    variants = {"a": {"model.attention": importlib.import_module("scaled_folder").Scaled}}
+    study = define_study(str(tiny), variants, 1, "s", {})
+    assert study.baseline.spec.code.keys() == {"scaled_folder/"}
+    Path("scaled_folder/rule.py").write_text(f"{PART}# longer\n")
+    with pytest.raises(vitcli.UserError, match=r"reload\(scaled_folder\.rule\)"):
+        define_study(str(tiny), variants, 1, "s", {})
+
+
 def test_a_signal_stops_a_study_and_the_call_continues(study, module, monkeypatch, without_workers):
     scaled = {"model.attention": module.Scaled}
     study(scaled, epochs=3, output="calm")

@@ -2,7 +2,6 @@
 
 import contextlib
 import inspect
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
@@ -62,13 +61,15 @@ def source_of(build: Callable[..., Any], name: str) -> str:
     PARTS[build] = name
     if _source:
         return _source
-    root = build.__module__.partition(".")[0]
-    file = getattr(sys.modules.get(root), "__file__", None) or ""
-    if root == "__main__" or not file.endswith(".py") or "<locals>" in build.__qualname__:
+    module = inspect.getmodule(build)
+    file = getattr(module, "__file__", None) or ""
+    is_here = module is None or module.__name__ == "__main__" or not file.endswith(".py")
+    if module is None or is_here or "<locals>" in build.__qualname__:
         return f"{PYTHON}{name}"
     with contextlib.suppress(OSError, TypeError):
-        TEXTS[build.__module__] = inspect.getsource(sys.modules[build.__module__])
-    return f"{root}/" if file.endswith("__init__.py") else f"{root}.py"
+        TEXTS[module.__name__] = inspect.getsource(module)
+    root = module.__name__.partition(".")[0]
+    return f"{root}/" if module.__package__ else f"{root}.py"
 
 
 @contextmanager
