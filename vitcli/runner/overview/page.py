@@ -91,7 +91,7 @@ def collect(folder: Path, page: Path) -> dict[str, Any]:
                 every = flatten(config.model_dump(mode="json"))
                 differing = set(flatten(config.model_dump(mode="json", exclude_defaults=True)))
             else:
-                every, differing = plain_fields(config), {*changed_fields(config)}
+                every, differing = flatten(plain_fields(config)), {*flatten(changed_fields(config))}
             every = portable_fields(every)
             shown = {name: value for name, value in every.items() if name not in HIDDEN_FIELDS}
             entry["config"] = {name: shown[name] for name in shown if name in differing}
