@@ -54,6 +54,12 @@ class Rows(dict[str, RowT]):
     """A table that own code may extend."""
 
 
+def built_in(table: Mapping[str, RowT], name: Any) -> RowT | None:
+    """Return the row that vitcli itself has of a name; None for an own part or any other value."""
+    row = table.get(name) if isinstance(name, str) else None
+    return row if row and not row.source else None
+
+
 class Choice(str):
     """The name of an own row, and the options that stand beside it in YAML.
 

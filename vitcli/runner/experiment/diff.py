@@ -9,7 +9,7 @@ from vitcli.core.spec import FAMILIES, ExperimentSpec, ModelSpec
 from vitcli.core.spec.experiment import PretrainSpec
 from vitcli.core.spec.families import DEFAULT_FAMILY
 from vitcli.core.spec.own import FIELDS as SLOTS
-from vitcli.core.spec.rows import choice_of, options_of
+from vitcli.core.spec.rows import built_in, choice_of, options_of
 from vitcli.core.spec.task import TeacherSpec
 from vitcli.runner.experiment.config import SIZES, STATISTICS, flatten
 from vitcli.runner.experiment.yaml_text import value_at
@@ -20,7 +20,6 @@ SHRUNK_FROM = "batch_size_shrunk_from"
 RESIZED = "pictures_resized"
 """Entry in meta.json: ``data.resize`` follows from own pictures that the patches do not divide."""
 
-BUILT_IN = frozenset(FAMILIES)
 DATA_FIELDS = (
     *(f"model.{name}" for name in SIZES),
     *(f"data.{name}" for name in ("class_names", "resize", *STATISTICS)),
@@ -162,8 +161,9 @@ def raw_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[st
     """Return ``differences`` of two raw configurations, which may have own parts."""
     left, right = plain_fields(one), plain_fields(other)
     ours, theirs = changed_fields(one), changed_fields(other)
-    families = {value_at(raw, "model.family") or DEFAULT_FAMILY for raw in (one, other)}
-    if len(families) == 2 and not families <= BUILT_IN:
+    families = [value_at(raw, "model.family") or DEFAULT_FAMILY for raw in (one, other)]
+    is_own = not all(built_in(FAMILIES, family) for family in families)
+    if is_own and families[0] != families[1]:
         for fields, changed in ((left, ours), (right, theirs)):  # a name has two meanings
             options = {f for f in fields if f.startswith("model.")} - MODEL_FIELDS - {*changed}
             for option in options:
@@ -189,10 +189,8 @@ def _defaults(spec: type[BaseModel], raw: Any) -> dict[str, Any]:
     for name, field in spec.model_fields.items():
         choice, value = choice_of(field), value_at(raw, name)
         if choice:
-            row = choice.table.get(value_at(value, choice.key) or choice.default)
-            defaults[name] = {}
-            if row and not row.source:
-                defaults[name] = row.spec_class().model_dump(mode="json")
+            row = built_in(choice.table, value_at(value, choice.key) or choice.default)
+            defaults[name] = row.spec_class().model_dump(mode="json") if row else {}
         elif name == "pretrain" and isinstance(value, Mapping):
             defaults[name] = _defaults(PretrainSpec, value)
     return defaults

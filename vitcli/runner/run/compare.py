@@ -98,7 +98,7 @@ def differing_fields(run: RunRecord, references: dict[str, Config]) -> dict[str,
     else:
         found = raw_differences(_plain(base), _plain(config))
         foreign = {name for name, (_, value) in found.items() if value is None}
-        foreign |= {name for name in DATA_FIELDS if found.get(name, [0])[0] is None}
+        foreign |= {name for name in DATA_FIELDS if name in found and found[name][0] is None}
     return {
         field: value
         for field, (_, value) in found.items()

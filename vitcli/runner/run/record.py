@@ -20,6 +20,7 @@ from pydantic.dataclasses import dataclass
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.base import as_tuple
 from vitcli.core.spec.metrics import Metric, metric_of
+from vitcli.core.spec.rows import built_in
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS, TaskRow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import STATISTICS, Experiment, config_hash, config_text
@@ -742,13 +743,10 @@ def _task_row(config: Mapping[str, Any]) -> TaskRow:
     """Return the row of the task in a plain configuration; no code runs for an own task."""
     task = config.get("task")
     task = task if isinstance(task, Mapping) else {}
-    name = task.get("name", DEFAULT_TASK)
-    row = TASKS.get(name) if isinstance(name, str) else None
-    if row is None and not config.get("code"):
-        return TASKS[DEFAULT_TASK]
-    if row is None or row.source:
-        plain = TASKS[DEFAULT_TASK]
-        return replace(plain, about="own code", headline=UNKNOWN, classifies=False)
+    row = built_in(TASKS, task.get("name", DEFAULT_TASK))
+    if row is None:
+        own: dict[str, Any] = {"about": "own code", "headline": UNKNOWN, "classifies": False}
+        return replace(TASKS[DEFAULT_TASK], **(own if config.get("code") else {}))
     try:
         known: Any = row.spec_class.model_validate(task)
     except ValidationError:
