@@ -1,16 +1,35 @@
 """Trials of studies in this process, one after the other: a worker takes seconds to start."""
 
 import queue
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
+from typing import Any
 
 from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.engines.local import POLL_SECONDS, Setup
 from vitcli.runner.engines.worker import SharedData, limit_threads, run_trial
 from vitcli.runner.train.events import Event, TrialEvent
 from vitcli.runner.train.signals import StopFlag
+
+FLAGS: list[StopFlag] = []
+"""Those of trainings in threads, which hear no signal."""
+
+
+def note_flag(flag: StopFlag, init: Any = StopFlag.__init__, **options: Any) -> None:
+    init(flag, **options)
+    if threading.current_thread() is not threading.main_thread():
+        FLAGS.append(flag)
+
+
+StopFlag.__init__ = note_flag  # type: ignore[method-assign,assignment]
+
+
+def stop_trainings() -> None:
+    for flag in FLAGS:
+        flag.number = signal.SIGINT
 
 
 class HereEngine:
@@ -26,7 +45,7 @@ class HereEngine:
 
     def cancel(self, folder: str) -> None:
         if self.running == folder:
-            StopFlag.stop_threads()
+            stop_trainings()
 
     def stop(self) -> None:
         self.stopping = True
@@ -41,14 +60,14 @@ class HereEngine:
                 while thread.is_alive() or not inbox.empty():
                     tick()
                     if self.stopping:
-                        StopFlag.stop_threads()
+                        stop_trainings()
                     try:
                         yield inbox.get(timeout=POLL_SECONDS)
                     except queue.Empty:
                         continue
             finally:
                 while thread.is_alive():  # an error or a second signal
-                    StopFlag.stop_threads()
+                    stop_trainings()
                     thread.join(POLL_SECONDS)
 
     def _train(self, folder: str, inbox: "queue.Queue[TrialEvent]") -> None:
