@@ -161,8 +161,8 @@ def test_a_stored_run_that_names_a_file_runs_nothing(downloaded, tiny):
     for wrong in (
         f"base: {Path('e.yaml').resolve()}\n" + text.replace(code[0], "code: {}"),
         text.replace(code[0], f"code: [{evil}]"),
-        text.replace("far/:", f"{evil}:"),
-        text.replace("far/:", "../../../evil.py:"),
+        text.replace(code[0], f"code:\n  {evil}: {sha256(CANARY.encode())}"),
+        text.replace(code[0], f"code:\n  ../../../evil.py: {sha256(CANARY.encode())}"),
     ):
         config.write_text(wrong)
         vitcli("train --resume own --trust-code", 2)
