@@ -44,6 +44,7 @@ PARTS: dict[Any, str] = {}
 """Class or function -> the name of the part."""
 TEXTS: dict[str, str] = {}
 """Module that Python has imported by itself -> its text when it defined a part."""
+VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 PLAIN = "an option is made of numbers, text, true, false, None, lists, tuples and dictionaries"
 # These fields have no docstrings; pydantic would search the source of every caller for them.
 new_spec: Any = partial(create_model, __cls_kwargs__={"use_attribute_docstrings": False})
@@ -103,15 +104,13 @@ def options_of_signature(
     target = build.__init__ if isinstance(build, type) else build  # type: ignore[misc]
     hints = get_type_hints(target, include_extras=True)
     fields: dict[str, Any] = {}
-    for each in [*inspect.signature(build).parameters.values()][skip:]:
-        if each.name in reserved or each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+    for name, parameter in [*inspect.signature(build).parameters.items()][skip:]:
+        if name in reserved or parameter.kind in VARIABLE:
             continue
-        if each.name not in hints and each.default is each.empty:
-            raise TypeError(
-                f"parameter {each.name!r} of {build.__name__} needs a type or a default"
-            )
-        kind = hints.get(each.name, type(each.default))
-        fields[each.name] = (kind, ... if each.default is each.empty else each.default)
+        default = ... if parameter.default is parameter.empty else parameter.default
+        if name not in hints and default is ...:
+            raise TypeError(f"parameter {name!r} of {build.__name__} needs a type or a default")
+        fields[name] = (hints.get(name, type(default)), default)
     return checked_options(build.__name__, fields, taken)
 
 
