@@ -217,21 +217,20 @@ def test_a_file_that_cannot_be_used_is_refused(here, name, body, problem):
     assert not own_code.state.codes
 
 
-MODEL = "import torch\nfrom vitcli.parts import *\n@%s\nclass A(%s):\n    "
-TAKEN = {
-    "model": ("def __init__(s, *, %s: int = 1): ...", "family copy min_batch has_blocks"),
-    "attention": ("def __init__(s, shape, *, %s: int = 1): ...", "name json replace"),
-    "objective": ("%s: int = 1", "name row losses has_teacher"),
-}
-"""Decorator -> body of a class with an option, and names that no option can have."""
-
-
-@pytest.mark.parametrize("decorator", TAKEN)
-def test_an_option_cannot_have_a_name_that_vitcli_uses(here, decorator):
-    base = "Classify" if decorator == "objective" else "torch.nn.Module"
-    body, names = TAKEN[decorator]
+@pytest.mark.parametrize(
+    ("decorator", "base", "body", "names"),
+    [
+        ("model", "nn.Module", "def __init__(s, *, %s: int = 1): ...", "family copy has_blocks"),
+        ("attention", "nn.Module", "def __init__(s, shape, *, %s: int = 1): ...", "name json"),
+        ("objective", "Classify", "%s: int = 1", "name row losses has_teacher"),
+    ],
+)
+def test_an_option_cannot_have_a_name_that_vitcli_uses(here, decorator, base, body, names):
+    start = (
+        f"from torch import nn\nfrom vitcli.parts import *\n@{decorator}\nclass A({base}):\n    "
+    )
     for name in names.split():
-        Path("own.py").write_text(MODEL % (decorator, base) + body % name)
+        Path("own.py").write_text(start + body % name)
         told = vitcli("experiments schema --code own.py", 2)
         assert f"option {name!r}: vitcli itself" in told
 
