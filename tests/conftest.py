@@ -163,9 +163,9 @@ def copy_of_run(here, workshop) -> Callable[..., Path]:
 @pytest.fixture
 def without_workers(monkeypatch) -> None:
     """Train the trials of studies and searches in this process: a worker takes seconds to start."""
-    from vitcli.runner.engines.local import HereEngine
+    from tests.here_engine import HereEngine
 
-    monkeypatch.setattr("vitcli.runner.engines.drive.make_engine", HereEngine)
+    monkeypatch.setattr("vitcli.runner.engines.drive.LocalEngine", HereEngine)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,25 +29,26 @@ class Uniform(nn.Module):
         return self.share * v.mean(2, keepdim=True).expand_as(v)
 
 @ffn
-class Gate(nn.Module):
+class Gate(nn.Linear):
     def __init__(self, shape, *, hidden_dim, dropout):
-        super().__init__()
-        self.layer = nn.Linear(shape.embed_dim, shape.embed_dim)
+        super().__init__(shape.embed_dim, shape.embed_dim)
         assert hidden_dim and dropout is not None
     def forward(self, x):
-        return self.layer(x).sigmoid() * x
+        return super().forward(x).sigmoid() * x
+
+class Plain(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
 
 @norm
-class Centre(nn.Module):
-    def __init__(self, dim):
-        super().__init__()
+class Centre(Plain):
     def forward(self, x):
         return x - x.mean(-1, keepdim=True)
 
 @pos_embed
-class Rows(nn.Module):
+class Rows(Plain):
     def __init__(self, shape):
-        super().__init__()
+        super().__init__(shape)
         self.table = nn.Parameter(torch.zeros(1, shape.num_tokens, shape.embed_dim))
     def forward(self):
         return self.table
@@ -62,17 +62,14 @@ class Shift(Position):
         return heads + 0.1
 
 @patch_embed
-class Conv(nn.Module):
+class Conv(nn.Conv2d):
     def __init__(self, in_chans, patch_size, embed_dim, *, bias):
-        super().__init__()
-        self.conv = nn.Conv2d(in_chans, embed_dim, patch_size, patch_size, bias=bias)
+        super().__init__(in_chans, embed_dim, patch_size, patch_size, bias=bias)
     def forward(self, images):
-        return self.conv(images).flatten(2).mT
+        return super().forward(images).flatten(2).mT
 
 @pool
-class Largest(nn.Module):
-    def __init__(self, shape):
-        super().__init__()
+class Largest(Plain):
     def forward(self, tokens):
         return tokens.amax(1)
 
@@ -85,45 +82,21 @@ def dim(images, draws, *, strength: float = 0.5):
     return images * (1 - strength * draws[:, :, None, None])
 
 @optimizer(state_copies=0)
-class Plain(torch.optim.Optimizer):
+class Descent(torch.optim.SGD):
     def __init__(self, params, lr, *, power: float = 1.0):
-        super().__init__(params, {"lr": lr, "power": power})
-    @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            for each in group["params"]:
-                if each.grad is not None:
-                    each -= group["lr"] * each.grad
+        super().__init__(params, lr * power)
 
 @metric(unit="%")
 def first_class(logits, labels):
     return (logits.argmax(1) == 0).double().mean()
-"""
-MEAN = """
-from torch import nn
-from vitcli.parts import attention, pool
-
-@attention
-class Mean(nn.Module):
-    def __init__(self, shape):
-        super().__init__()
-    def forward(self, q, k, v):
-        return v.mean(2, keepdim=True).expand_as(v)
-
-@pool
-class first(nn.Module):
-    def __init__(self, dim):
-        super().__init__()
-    def forward(self, tokens):
-        return tokens[:, 0]
 """
 
 
 def vitcli(command: str, code: int = 0) -> str:
     """Run a command as a new process would; return what it prints, or says where it fails."""
     as_new_process()
-    found, out, talk = commands.vitcli(*shlex.split(command))
-    assert found == code, talk
+    ended, out, talk = commands.vitcli(*shlex.split(command))
+    assert ended == code, talk
     return talk if code else out
 
 
@@ -139,13 +112,11 @@ def forget(monkeypatch):
 
 
 def as_new_process() -> None:
-    for name in {*own_code.state.files, *TEXTS}:
-        sys.modules.pop(Path(name).stem, None)
+    for name in {*own_code.state.modules, *TEXTS}:
+        sys.modules.pop(name, None)
     own_code.state = own_code._State()
     PARTS.clear()
     TEXTS.clear()
-    for table in TABLES:
-        table.unlisted.clear()
     for table in (*TABLES, METRICS):
         for name in [name for name, row in table.items() if row.source]:
             del table[name]

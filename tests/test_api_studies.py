@@ -2,13 +2,12 @@
 
 import importlib
 import json
-import linecache
 import os
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ import vitcli
 from tests.cli import commands
 from tests.own_code import as_new_process, forget
 from tests.same_run import assert_same_run
-from vitcli.runner.experiment import own_code
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
 from vitcli.runner.study import from_python
@@ -42,12 +40,18 @@ class Scaled(torch.nn.Module):
 """
 
 
-def run_cell(text: str, number: int) -> dict[str, Any]:
-    name = f"<cell {number}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+def run_cell(text: str) -> Any:
+    """Return the part that a cell of a notebook defines."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(text, name, "exec"), names)  # noqa: S102
-    return names
+    exec(compile(text, "<cell>", "exec"), names)  # noqa: S102
+    return names["Scaled"]
+
+
+@pytest.fixture
+def module(here, monkeypatch) -> ModuleType:
+    Path("scaled_file.py").write_text(PART)
+    monkeypatch.syspath_prepend(".")
+    return importlib.import_module("scaled_file")
 
 
 @pytest.fixture
@@ -85,13 +89,6 @@ def test_a_study_is_that_of_the_command(study, tiny, without_workers):
     assert str(table) == table.render()
 
 
-@pytest.mark.ci
-def test_a_study_in_this_process_has_the_bits_of_a_worker(study):
-    study({"model.depth": 1}, seeds=[3], workers=1)
-    study({"model.attention": run_cell(PART, 1)["Scaled"]}, seeds=[3], output="here")
-    assert_same_run(RunDir(Path("here/full/seed3")), RunDir(Path("runs/s/full/seed3")))
-
-
 def test_seeds_are_any_whole_numbers():
     fields = {"base": "quickstart", "variants": {"a": {}, "b": {"optim.lr": np.float32(0.5)}}}
     for seeds in (2, np.int64(2), range(2), [np.int64(0), 1], np.arange(2)):
@@ -101,35 +98,26 @@ def test_seeds_are_any_whole_numbers():
         assert call_text(given).endswith(("seeds=2)", "seeds=[0, 1])"))
 
 
-def test_a_part_of_a_cell_is_trained_here_and_is_stale_after_a_change(study, capsys):
-    command = study({"model.attention": run_cell(PART, 1)["Scaled"]}).document.command
-    assert states_of(capsys) == "2 missing"
-    assert not list(Path("runs/s/logs").glob("worker*"))
-    assert "'Scaled'" in command
-    eval(command)  # noqa: S307
-    assert states_of(capsys) == "2 finished", "the call in the document gives the same study"
-    study({"model.attention": run_cell(PART, 2)["Scaled"]})
-    assert states_of(capsys) == "2 finished"
-    study({"model.attention": run_cell(PART.replace("0.5", "0.25"), 3)["Scaled"]})
-    assert states_of(capsys) == "1 finished, 1 stale"
-    as_new_process()
-    code, _, talk = commands.vitcli("eval", "s/mine/seed0")
-    assert (code, "Scaled: defined in Python" in talk) == (2, True)
-    assert commands.vitcli("runs", "ls")[0] == 0
-    run_cell(PART, 4)
-    with pytest.raises(vitcli.UserError, match="differs from the Scaled of the run"):
-        vitcli.load_model("s/mine/seed0")
-    run_cell(PART.replace("0.5", "0.25"), 5)
-    vitcli.load_model("s/mine/seed0")
+def test_a_part_of_a_cell_trains_in_this_process_and_is_not_saved(study, pictures):
+    run_cell(PART)
+    part = run_cell(PART.replace("0.5", "0.25"))
+    data = vitcli.load_data(f"imagefolder:{pictures}")
+    sizes = {"img_size": data.img_size, "in_chans": data.in_chans, "num_classes": data.num_classes}
+    model = vitcli.build_model("quickstart", attention=part, depth=1, pool="mean", **sizes)
+    assert isinstance(model.blocks[0].attn.inner.attend, part), "the cell that ran last"
+    assert [found["epoch"] for found in vitcli.fit(model, data, epochs=1, batch_size=8)] == [1]
+    with pytest.raises(vitcli.UserError, match=r"Scaled: .* put it into a file"):
+        next(vitcli.fit(model, data, epochs=1, batch_size=8, save="saved"))
+    with pytest.raises(vitcli.UserError, match=r"Scaled: .* put it into a file"):
+        study({"model.attention": part})
+    assert not Path("saved").exists()
+    assert not Path("runs").exists()
 
 
-def test_an_imported_file_is_copied_so_that_workers_can_load_it(study, monkeypatch, capsys):
-    Path("scaled_file.py").write_text(PART)
-    monkeypatch.syspath_prepend(".")
-    part = importlib.import_module("scaled_file").Scaled
-    with monkeypatch.context() as patch:
-        patch.setattr(own_code, "exists_only_here", lambda code: True)  # a worker takes seconds
-        study({"model.attention": {"name": part, "power": 2.0}})
+def test_an_imported_file_is_copied_so_that_workers_can_load_it(
+    study, module, monkeypatch, capsys, without_workers
+):
+    study({"model.attention": {"name": module.Scaled, "power": 2.0}})
     assert Path("runs/s/code/scaled_file.py").read_text() == PART
     as_new_process()
     assert commands.vitcli("eval", "s/mine/seed0", "--code", "scaled_file.py")[0] == 0
@@ -145,26 +133,39 @@ def test_an_imported_file_is_copied_so_that_workers_can_load_it(study, monkeypat
     study({"model.attention": {"name": "Scaled", "power": 2.0}}, code=["scaled_file.py"])
 
 
-def test_a_signal_stops_a_training_in_this_process_and_the_call_continues(study, monkeypatch):
-    scaled = {"model.attention": run_cell(PART, 1)["Scaled"]}
+def test_an_imported_package_folder_is_own_code(tiny, monkeypatch):
+    Path("scaled_folder").mkdir()
+    Path("scaled_folder/__init__.py").write_text("from .rule import Scaled\n")
+    Path("scaled_folder/rule.py").write_text(PART)
+    monkeypatch.syspath_prepend(".")
+    variants = {"a": {"model.attention": importlib.import_module("scaled_folder").Scaled}}
+    study = define_study(str(tiny), variants, 1, "s", {})
+    assert study.baseline.spec.code.keys() == {"scaled_folder/"}
+    Path("scaled_folder/rule.py").write_text(f"{PART}# longer\n")
+    with pytest.raises(vitcli.UserError, match=r"reload\(scaled_folder\.rule\)"):
+        define_study(str(tiny), variants, 1, "s", {})
+
+
+def test_a_signal_stops_a_study_and_the_call_continues(study, module, monkeypatch, without_workers):
+    scaled = {"model.attention": module.Scaled}
     study(scaled, epochs=3, output="calm")
     monkeypatch.setattr(from_python, "LINE_SECONDS", 0.0)
 
     def interrupt(text: str) -> None:
-        if "mine/seed0  epoch 1 " in text:
+        if "full/seed0  epoch 1 " in text:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(vitcli.UserError, match=r"of 2 trials done. Continue: vitcli\.ablate"):
         study(scaled, epochs=3, output="stopped", on_message=interrupt)
-    assert read_record(RunDir(Path("stopped/mine/seed0"))).status in ("interrupted", "finished")
     study(scaled, epochs=3, output="stopped")
     assert_same_run(RunDir(Path("calm/mine/seed0")), RunDir(Path("stopped/mine/seed0")))
 
 
-def test_a_part_that_fails_is_a_row_of_the_table(study, capsys, monkeypatch):
-    scaled = run_cell(PART.replace("v**self.power", "v + q[..., :1].new_empty(3)"), 1)["Scaled"]
-    table = study({"model.attention": scaled})
-    assert "<cell 1>:14: in forward: RuntimeError" in capsys.readouterr().err
+def test_a_part_that_fails_is_a_row_of_the_table(study, capsys, monkeypatch, without_workers):
+    wrong = PART.replace("v**self.power", "v + q[..., :1].new_empty(3)")
+    Path("wrong_file.py").write_text(wrong)
+    table = study({"model.attention": "Scaled"}, code=["wrong_file.py"])
+    assert "wrong_file.py:14: in forward: RuntimeError" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
     full, mine = table.to_pandas()
     assert (full["variant"], full["state"], full["seed"]) == ("full", "finished", 0)
@@ -198,21 +199,11 @@ class PurePart:
         ({"model.attention": PurePart}, {}, "ablate: .*PurePart.* a decorator of vitcli.parts"),
         ({"model.depth": 1}, {"name": "a/b"}, "name 'a/b'"),
         ({"model.depth": 1}, {"code": ["nope.py"]}, "nope.py: No such file"),
-        ({"model.attention": "Scaled"}, {"workers": 2}, "workers=2: a part is defined in this"),
     ],
     ids=lambda value: str(value)[:30],
 )
 def test_a_mistake_is_one_line(study, changes, options, message):
-    run_cell(PART, 1)
     with pytest.raises(vitcli.UserError, match=message) as caught:
         study(changes, **options)
     assert "\n" not in str(caught.value)
     assert not Path("runs/s").exists()
-
-
-def test_a_part_whose_source_text_is_unknown_is_refused(study):
-    linecache.cache.pop("<nowhere>", None)
-    names = {"__name__": "__main__"}
-    exec(compile(PART, "<nowhere>", "exec"), names)  # noqa: S102
-    with pytest.raises(vitcli.UserError, match="does not know its source text"):
-        study({"model.attention": names["Scaled"]})

@@ -24,9 +24,10 @@ import vitcli
 from tests.cli.commands import commands_of, printed, root
 from tests.cli.test_advice import problems
 from tests.conftest import draw_pictures
+from tests.own_code import forget
 from vitcli.cli.main import app
-from vitcli.core.spec.slots import ATTENTIONS
 
+__all__ = ["forget"]
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
@@ -251,10 +252,12 @@ def test_the_python_of_readme_runs(here, small_trainings, capsys):
 def test_the_python_page_runs_as_one_script(trained, small_trainings, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
     names: dict[str, Any] = {"__name__": "__main__"}
-    code = "".join(blocks(PYTHON, "python"))
+    part, *others = sorted(blocks(PYTHON, "python"), key=lambda text: "# sigmoid.py\n" not in text)
+    Path("sigmoid.py").write_text(part)
+    monkeypatch.syspath_prepend(".")
+    code = "".join(others)
     Path("page.py").write_text(code)
     exec(compile(code, "page.py", "exec"), names)  # noqa: S102
-    del ATTENTIONS["Sigmoid"]
     shapes = dict(SHAPE.findall(code))
     assert shapes.keys() == {"images", "logits", "probabilities", "weights", "cls_to_patches"}
     for name, shape in shapes.items():

@@ -31,7 +31,7 @@ from vitcli.runner.run.listing import list_records, select_runs
 from vitcli.runner.run.predictions import Predictions
 from vitcli.runner.run.record import RunRecord, load_run
 from vitcli.runner.study.definition import default_root, trial_folder
-from vitcli.runner.study.from_python import call_text, define_study, plain, run_here
+from vitcli.runner.study.from_python import CALL, call_text, define_study, plain, run_here
 from vitcli.runner.study.page import publish_outside
 from vitcli.runner.study.plan import Options
 from vitcli.runner.study.result import StudyResult, VariantResult
@@ -395,8 +395,11 @@ def ablate(
             that fails raises nothing; the table and a message say so.
     """
     own_code.load([Path(file) for file in code])
+    own_code.state.typed.add(CALL)
     given: dict[str, Any] = {"epochs": epochs, "limit_batches": limit_batches, "data": data}
     study = define_study(base, variants, seeds, name, given, planned_seeds)
+    for variant in study.variants:
+        own_code.refuse_unsaved(variant.spec)
     root = Path(output) if output else default_root(study)
     files = [Path(file).name for file in code]
     given |= {"base": base, "variants": variants, "seeds": seeds, "name": study.name, "code": files}

@@ -102,7 +102,6 @@ def info(
     from vitcli.runner.data.find import check_name, refuse_unused_folder
     from vitcli.runner.data.load import data_status, load_data
     from vitcli.runner.experiment import config as experiment
-    from vitcli.runner.experiment import own_code
     from vitcli.runner.experiment.yaml_text import on_command_line
 
     if picture is not None:
@@ -115,7 +114,7 @@ def info(
     data = load_data(spec.data, data_dir=data_dir, offline=True, on_message=say)
     if picture is not None:
         write_contact_sheet(data, picture)
-    words = ["vitcli", "train", *own_code.options(), "--data", name]
+    words = [*experiment.typed_command("train"), "--data", name]
     words += ["--data-dir", str(data_dir)] if data_dir else []
     command = shlex.join(words + ["--skip-bad"] * skip_bad)
     files = [] if picture is None else [picture]
@@ -222,15 +221,13 @@ def check(
 def command_after(folder: str, found: "FolderCheck", leave_out: Path | None) -> str:
     """Return the command that trains without the problems, or first writes the copies down."""
     from vitcli.runner.data.find import own_path
-    from vitcli.runner.experiment import own_code
-    from vitcli.runner.experiment.config import typed_changes
+    from vitcli.runner.experiment.config import typed_changes, typed_command
 
-    code = own_code.options()
     if found.left_out and leave_out is None:
-        words = ["vitcli", "data", "check", *code, folder, "--leave-out", "copies.csv"]
+        words = typed_command("data check", folder, "--leave-out", "copies.csv")
         return shlex.join(words)
     name = folder if own_path(folder) else f"imagefolder:{folder}"
-    words = ["vitcli", "train", "finetune", *code, "--data", name]
+    words = typed_command("train", "finetune", "--data", name)
     words += ["--skip-bad"] if found.unreadable else []
     words += typed_changes({"data.corrections": str(leave_out)}) if found.left_out else []
     words += ["--allow-leaks"] if found.leaks else []

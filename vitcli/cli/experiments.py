@@ -167,22 +167,21 @@ def check(device: Device = "cpu", form: Format = "text") -> None:
     """
     from vitcli.core.spec.data import DATA_READERS
     from vitcli.runner.errors import CheckError, ConfigError
-    from vitcli.runner.experiment import own_code
+    from vitcli.runner.experiment.config import typed_command
     from vitcli.runner.train.check_code import check_code
 
     reports = check_code(device)
-    code = own_code.options()
-    data_sets = [n for n, row in DATA_READERS.items() if row.source in own_code.state.files]
+    data_sets = [name for name, row in DATA_READERS.items() if row.source]
     if not reports and not data_sets:
         raise ConfigError("no own part; name a file that defines one: --code part.py")
     wrong = [each for each in reports if each.problem]
     verdict = Field("problem", "verdict", text=lambda problem: problem or "ok")
     following = [
-        shlex.join(["vitcli", "train", *code, "-s", f"{first.field}={first.part}"])
+        shlex.join(typed_command("train", "-s", f"{first.field}={first.part}"))
         for first in reports[:1]
         if "." in first.field and not wrong
     ]
-    following += [shlex.join(["vitcli", "data", "check", *code, f"{n}:TEXT"]) for n in data_sets]
+    following += [shlex.join(typed_command("data check", f"{name}:TEXT")) for name in data_sets]
     rows = [asdict(part) for part in reports]
     table = DataTable("parts", ["part", "field", "parameters", verdict], rows)
     emit_report(Report(tables=[table], next=following), form)

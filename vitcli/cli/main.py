@@ -141,7 +141,7 @@ def require_working_folder() -> None:
 def as_user_error(error: BaseException) -> UserError | None:
     """Return what an error says about own code, a file, memory or a GPU; None for a bug."""
     code = sys.modules.get("vitcli.runner.experiment.own_code")
-    if code and not os.environ.get("VITCLI_TRACEBACK") and (text := code.blame(error)):
+    if code and not os.environ.get("VITCLI_TRACEBACK") and (text := code.locate_in_own_code(error)):
         return ConfigError(f"{text} (VITCLI_TRACEBACK=1 shows where)")
     if isinstance(error, OSError):
         return None if os.environ.get("VITCLI_TRACEBACK") else _as_file_error(error)

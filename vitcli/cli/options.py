@@ -151,8 +151,8 @@ RunOf = Annotated[
 Code = Annotated[
     list[Path] | None,
     typer.Option(
-        metavar="FILE.py",
-        help="Own code with parts; may be repeated.",
+        metavar="PATH",
+        help="Python file or package folder with own parts; may be repeated.",
         show_default=False,
         hidden=True,
     ),
@@ -257,7 +257,7 @@ def with_code(command: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, code: list[Path] | None, trust_code: bool, **options: Any) -> Any:
         from vitcli.runner.experiment import own_code
 
-        own_code.state.is_command, own_code.state.trusts_copies = True, trust_code
+        own_code.state.trusts_copies = trust_code
         own_code.state.typed = typed_files(options)
         with only_results():
             if code:

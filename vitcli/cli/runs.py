@@ -10,13 +10,23 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import confirmed, emit_exactly, emit_report, say
-from vitcli.cli.options import DATA_HELP, TOP_HELP, Format, Json, Run, Yes, group, output_option
+from vitcli.cli.options import (
+    DATA_HELP,
+    TOP_HELP,
+    Format,
+    Json,
+    Run,
+    Yes,
+    group,
+    output_option,
+    with_code,
+)
+from vitcli.core.spec import OptimSpec
 from vitcli.core.spec.metrics import Metric, metric_of
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, value_text
 from vitcli.runner.text import duration, tera
 
 if TYPE_CHECKING:
-    from vitcli.runner.run.folder import RunDir
     from vitcli.runner.run.record import RunRecord
 
 LAST_EPOCHS = 5
@@ -214,7 +224,6 @@ def show(run: Run, form: Format = "text") -> None:
 
     record = load_run(run)
     refuse_unreadable(record.folder)
-    spec = record.known_spec
     title = "config (only fields that differ from the defaults)"
     result = f"result so far ({record.reason})" if record.reached else "result"
     meta = {name: value for name, value in record.meta.items() if name != "config"}
@@ -227,13 +236,13 @@ def show(run: Run, form: Format = "text") -> None:
             Fact("reason", record.reason, text=None if record.reason else ""),
         ],
         tables=[
-            mapping_table("config", title, changed_fields(spec) if spec else {}),
+            mapping_table("config", title, changed_fields(record.known_spec or record.config)),
             mapping_table("result", result, record.result or record.reached),
             mapping_table("meta", "meta", meta),
             epochs(record.metrics),
         ],
         notes=[] if record.metrics or record.problems else ["no epoch is finished yet"],
-        next=[next_command(record.folder, record.state)],
+        next=[next_command(record)],
     )
     emit_report(report, form)
 
@@ -263,7 +272,8 @@ def epochs(records: Sequence[Mapping[str, Any]]) -> DataTable:
     return DataTable("metrics", fields, rows, caption="last epochs", last=LAST_EPOCHS)
 
 
-def next_command(run: "RunDir", state: str) -> str:
+def next_command(record: "RunRecord") -> str:
+    run, state = record.folder, record.state
     folder = shlex.quote(str(run.path))
     if state == "finished":
         return run.command("eval")
@@ -272,11 +282,8 @@ def next_command(run: "RunDir", state: str) -> str:
     if state == "running":
         return f"tensorboard --logdir {folder}"
     if state == "diverged":
-        from vitcli.runner.experiment import own_code
-
-        slower = f"optim.lr={run.spec().optim.lr / 3:.1g}"
-        words = ["vitcli", "train", f"{run.path}/config.yaml", "-s", slower, *own_code.options()]
-        return shlex.join(words)
+        lr = record.setting("optim.lr") or OptimSpec().lr
+        return run.command(f"train -s optim.lr={lr / 3:.1g}", of_config=True)
     return run.command("train --resume")
 
 
@@ -413,6 +420,7 @@ def rm(
 
 
 @commands.command()
+@with_code
 def record(
     runs: Runs,
     output: Annotated[Path | None, output_option("FILE", "File to write.", "stdout")] = None,

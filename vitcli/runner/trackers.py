@@ -63,7 +63,8 @@ def facts(run: RunRecord) -> dict[str, str]:
 
 def all_fields(run: RunRecord) -> dict[str, Any]:
     """Return the configuration without folders of this machine, its fields dotted."""
-    return portable_fields(flatten(run.spec.model_dump(mode="json")))
+    spec = run.known_spec
+    return portable_fields(flatten(spec.model_dump(mode="json") if spec else run.config))
 
 
 def final_numbers(run: RunRecord) -> dict[str, float]:

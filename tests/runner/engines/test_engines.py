@@ -72,7 +72,7 @@ def run(study, monkeypatch) -> Callable[..., tuple[Fake, list[TrialEvent], Any]]
 
     def run(train: Train, listen=lambda event: None, rerun: tuple[str, ...] = (), **options: Any):
         engine, events = Fake(train), []
-        monkeypatch.setattr(drive, "make_engine", engine)
+        monkeypatch.setattr(drive, "LocalEngine", engine)
 
         def note(event: TrialEvent) -> None:
             events.append(event)
@@ -238,7 +238,7 @@ def test_only_failures_in_a_row_end_the_trials(here, monkeypatch, ends, trained)
     """``f`` fails, ``d`` diverges; two failures in a row are too many."""
     states = {"f": "failed", "d": "diverged"}
     engine = Fake(lambda folder: Ended(state=states[ends[int(folder)]], reason="why"))
-    monkeypatch.setattr(drive, "make_engine", engine)
+    monkeypatch.setattr(drive, "LocalEngine", engine)
     seen: list[TrialEvent] = []
     drive.Drive(here, Setup(threads=1), seen.append, max_failures=2).run(
         [*map(str, range(len(ends)))]

@@ -23,124 +23,111 @@ from vitcli.runner.run.folder import RunDir
 
 __all__ = ["forget"]
 CANARY = "from pathlib import Path\nPath('canary').write_text('ran')\n"
-
-
+EDITED = EVERY.replace("return self.share", "return 2 * self.share")
 READING = (
     *("runs ls", "runs show own", "runs page", "runs export own --format csv -o table"),
-    *("experiments ls", "runs verify own"),
+    *("runs diff own cifar10-pocket", "experiments ls", "runs verify own"),
 )
 RUNNING = (
     *("eval own", "visualize own", "export own --format safetensors", "predict own photo.jpg"),
-    *("attn-map own photo.jpg", "train --resume own"),
+    *("attn-map own photo.jpg", "train --resume own", "runs record own"),
 )
+
+
+def write_package(name: str, text: str) -> None:
+    """Write a package folder whose parts are in a module that it imports."""
+    Path(name, "inside").mkdir(parents=True)
+    Path(name, "__init__.py").write_text(f"{CANARY}from .inside import parts\n")
+    Path(name, "inside/__init__.py").touch()
+    Path(name, "inside/parts.py").write_text(f"from {name} import inside\n{text}")
 
 
 @pytest.fixture
 def downloaded(here, tiny, workshop) -> Path:
     if not (workshop / "own").exists():
-        Path("far.py").write_text(EVERY + CANARY)
-        words = "--code far.py -s model.attention=Uniform -s model.attention.share=0.5 --epochs 1"
+        write_package("far", EVERY)
+        words = "--code far/ -s model.attention=Uniform -s model.attention.share=0.5 --epochs 1"
         vitcli(f"train {workshop}/tiny.yaml {words} -o {workshop}/own")
-        for name in ("canary", "far.py"):
-            Path(name).unlink()
+        shutil.rmtree("far")
+        Path("canary").unlink()
     shutil.copytree(workshop / "own", "runs/own")
     commands.save_picture("photo.jpg", (40, 30))
     return Path("runs/own")
 
 
 def test_a_downloaded_run_is_read_and_runs_nothing(downloaded):
-    for command in READING:
-        vitcli(command)
-        assert not Path("canary").exists(), command
-
-
-def test_a_part_that_is_not_loaded_is_listed_nowhere(downloaded, tiny):
-    vitcli("runs show own")
-    _, schema, _ = commands.vitcli("experiments", "schema")  # in the process that has read the run
-    assert "Uniform" not in schema
-    words = ("train", tiny, "--dry-run", "-s")
-    code, _, talk = commands.vitcli(*words, "model.attention=Unifrom")
-    assert (code, talk.count("Unif")) == (2, 1), "the own part is no suggestion"
-    code, _, talk = commands.vitcli(*words, "model.attention=Uniform")
-    assert (code, "no part is called 'Uniform'; own parts need --code" in talk) == (2, True)
-    vitcli(f"train {tiny} -s model.attention=Uniform --dry-run --code runs/own/code/far.py")
+    shown = {command: vitcli(command) for command in READING}
+    assert not Path("canary").exists()
+    assert re.search(r"own .* finished .*attention\.share=0\.5", shown["runs ls"])
+    for command in ("runs show own", "runs diff own cifar10-pocket"):
+        assert re.search(r"^model\.attention\.share +50\.0 %", shown[command], re.M)
+    vitcli("runs rm own --yes")
+    assert not downloaded.exists(), "its code was removed, too"
 
 
 def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded):
     for command in RUNNING:
         talk = vitcli(command, 2)
-        assert "needed: far.py; type --trust-code to run the copy in runs/own/code" in talk, command
+        assert "needed: far/; type --trust-code to run the copy in runs/own/code" in talk, command
         assert not Path("canary").exists(), command
+    Path("experiments").mkdir()
+    shutil.copy("tiny.yaml", "experiments")
+    assert "--code far/" in vitcli("runs record own --code runs/own/code/far")
+    assert Path("canary").exists()
 
 
-def test_a_run_whose_pre_training_had_own_parts_is_read_without_their_code(tiny):
-    loss = (
-        "@objective\ndef poly(logits, targets, *, teacher: str = 'x'):\n    return logits.mean()\n"
-    )
-    net = (
-        "@model\nclass Net(nn.Module):\n    def __init__(s, *, img_size, in_chans, num_classes):\n"
-    )
-    net += "        super().__init__()\n        s.head = nn.Linear(in_chans, num_classes)\n"
-    net += "    def forward(s, x):\n        return s.head(x.mean((2, 3)))\n"
-    Path("own.py").write_text(f"{EVERY}from vitcli.parts import *\n{loss}{net}")
+def test_the_pre_training_of_a_run_may_have_own_parts(tiny):
+    Path("own.py").write_text(EVERY)
     few = "train: {epochs: 1, limit_batches: 1, batch_size: 16}"
-    part = f"task: {{name: poly, teacher: y}}, augment: {{policy: {{name: dim}}}}, {few}"
     Path("e.yaml").write_text(
-        f"code: [own.py]\nbase: {tiny}\npretrain: {{{part}}}\n{few}\nmodel: {{family: Net}}\n"
+        f"code: [own.py]\nbase: {tiny}\n{few}\n"
+        f"pretrain: {{task: {{name: classify}}, augment: {{policy: {{name: dim}}}}, {few}}}\n"
     )
     vitcli("train ./e.yaml --name own")
     Path("own.py").unlink()
-    assert [row["state"] for row in json.loads(vitcli("runs ls --json"))["runs"]] == [
-        "finished"
-    ] * 2
+    rows = json.loads(vitcli("runs ls --json"))["runs"]
+    assert [row["state"] for row in rows] == ["finished"] * 2
     vitcli("runs verify own")
-    assert "pretrain.task.name" in vitcli("runs show own")
+    assert "pretrain.augment.policy" in vitcli("runs show own")
 
 
 def test_code_is_trusted_or_named_again(downloaded):
-    vitcli("eval own --trust-code")
-    assert Path("canary").exists()
-    vitcli("eval own --code runs/own/code/far.py")
-    Path("far.py").write_text(EVERY)
-    assert "differs from the far.py of the" in vitcli("eval own --code far.py", 2)
-    vitcli("runs verify own")
-    (downloaded / "code/far.py").write_text(EVERY)
-    assert "far.py: the file was changed after" in vitcli("eval own --trust-code", 2)
+    vitcli("eval own --code runs/own/code/far")
+    write_package("far", EDITED)
+    assert "differs from the far/ of the" in vitcli("eval own --code far/", 2)
+    copy = downloaded / "code/far/inside/parts.py"
+    copy.write_text(EDITED)
+    assert "far: it was changed after" in vitcli("eval own --trust-code", 2)
     vitcli("runs verify own", 4)
-    (downloaded / "code/far.py").unlink()
-    assert "No such file" in vitcli("eval own --trust-code", 2)
+    vitcli("runs rm own --yes")
+    assert copy.exists(), "changed code is not vitcli's"
+
+
+def test_a_run_without_the_copy_of_its_code_is_whole_and_asks_for_the_path(downloaded):
+    shutil.rmtree(downloaded / "code")
+    assert "neither a Python file" in vitcli("eval own --trust-code", 2)
     assert "--trust-code" not in vitcli("eval own", 2), "there is no copy to trust"
     vitcli("runs verify own")
-
-
-UNIFORM = EVERY[EVERY.index("@attention") : EVERY.index("\n@ffn")]
-FILES = {"far.py": EVERY + CANARY, "gone.py": ""}
-EDITED = EVERY.replace("return self.share", "return 2 * self.share")
 
 
 @pytest.mark.parametrize(
     ("code", "file", "content", "problem"),
     [
-        (FILES, "far.py", EVERY + CANARY, ""),
-        (FILES, "far.py", EDITED, "differs from the far.py of the run"),
-        (FILES, "other.py", EVERY + CANARY, "needed: far.py, gone.py; type import far, gone"),
-        (FILES, "other.py", EVERY.replace("share", "part"), "needed: far.py, gone.py; type import"),
-        ({"python:Uniform": UNIFORM}, "other.py", EVERY, ""),
-        ({"python:Uniform": UNIFORM}, "other.py", EDITED, "Uniform: defined in Python, and not in"),
+        ({"far.py": EVERY, "gone.py": ""}, "far.py", EVERY, ""),
+        ({"far.py": EVERY}, "far.py", EDITED, "differs from the far.py of the run"),
+        ({"far.py": EVERY}, "other.py", EVERY, "needed: far.py"),
+        ({}, "other.py", EVERY, "needed: other.py"),
+        ({"python:Uniform": ""}, "other.py", EVERY, "Uniform: was defined in Python alone"),
     ],
 )
-def test_a_run_is_read_with_any_code_and_built_from_its_own(
-    downloaded, code, file, content, problem
-):
+def test_a_model_is_built_from_the_code_of_its_run_alone(downloaded, code, file, content, problem):
     config = downloaded / "config.yaml"
-    hashes = [f"  {name}: {sha256(text.encode())}" for name, text in code.items()]
-    config.write_text(re.sub(r"^  far.py: .*$", "\n".join(hashes), config.read_text(), flags=re.M))
+    hashes = [f"  {name}: {sha256(text.encode())}" for name, text in code.items()] or ["  {}"]
+    config.write_text(re.sub(r"^  far/: .*$", "\n".join(hashes), config.read_text(), flags=re.M))
     Path(file).write_text(content)
     own_code.load([Path(file)])
-    for _ in range(2):
-        assert RunDir(downloaded).spec().model.attention == "Uniform"
-        with pytest.raises(OwnCodeError, match=problem) if problem else nullcontext():
-            load_model(downloaded)
+    with pytest.raises(OwnCodeError, match=problem) if problem else nullcontext():
+        assert load_model(downloaded).spec.attention == "Uniform"
 
 
 @pytest.mark.parametrize(
@@ -168,17 +155,20 @@ def test_a_stored_run_that_names_a_file_runs_nothing(downloaded, tiny):
     Path("evil.py").write_text(CANARY)
     Path("e.yaml").write_text(f"code: [evil.py]\nbase: {tiny}\n")
     config = downloaded / "config.yaml"
-    text = config.read_text()
-    code = re.search(r"^code:\n  far.py: \w+$", text, re.M)
+    text, evil = config.read_text(), Path("evil.py").resolve()
+    code = re.search(r"^code:\n  far/: \w+$", text, re.M)
     assert code
-    config.write_text(f"base: {Path('e.yaml').resolve()}\n" + text.replace(code[0], "code: {}"))
-    vitcli("train --resume own", 2)
-    config.write_text(text.replace(code[0], f"code: [{Path('evil.py').resolve()}]"))
-    vitcli("train --resume own", 2)
+    for wrong in (
+        f"base: {Path('e.yaml').resolve()}\n" + text.replace(code[0], "code: {}"),
+        text.replace(code[0], f"code: [{evil}]"),
+        text.replace(code[0], f"code:\n  {evil}: {sha256(CANARY.encode())}"),
+        text.replace(code[0], f"code:\n  ../../../evil.py: {sha256(CANARY.encode())}"),
+    ):
+        config.write_text(wrong)
+        vitcli("train --resume own --trust-code", 2)
     config.write_text(text)
     meta = json.loads((downloaded / "meta.json").read_text())
     (downloaded / "meta.json").write_text(json.dumps(meta | {"experiment": "e.yaml"}))
-    commands.vitcli("runs", "record", "own", "-o", "rec.json")
     vitcli("runs ls")
     with pytest.raises(OwnCodeError, match="that nobody has typed cannot name code"):
         load_experiment("e.yaml")  # as completion does
@@ -186,51 +176,37 @@ def test_a_stored_run_that_names_a_file_runs_nothing(downloaded, tiny):
 
 
 PART = "from vitcli.parts import schedule\n@schedule"
-MODEL = "import torch\nfrom vitcli.parts import *\n@%s\nclass A(%s):\n    "
-TAKEN = {
-    "model": ("def __init__(s, *, %s: int = 1): ...", "family copy min_batch has_blocks"),
-    "attention": ("def __init__(s, shape, *, %s: int = 1): ...", "name json replace"),
-    "objective": ("%s: int = 1", "name row losses has_teacher"),
-}
-"""Decorator -> body of a class with an option, and names that no option can have."""
 OPTION = f"""import enum
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional
-@dataclass
-class Part: width: int = 8
 Act = enum.Enum("Act", {{{{"relu": "r", "gelu": "g"}}}})
 {PART}
 def s(p, *, {{}}): return 1
 """
 """A schedule with an option."""
 PLAIN = "option is made of numbers, text, true, false, None, lists, tuples and dictionaries"
-CHANGED = ["o: Any = (1, 2)", "o: Sequence[int] = (1, 2)", "o=(1, (2, 3))", "o=Part()"]
-CHANGED += ["o: Callable = len", "o=len", "o=Act", "o: memoryview = None"]
+CHANGED = ["o: Any = (1, 2)", "o=(1, (2, 3))", "o: Callable = len", "o=Act", "o: memoryview = None"]
 """Options whose default does not come back from config.yaml as it was."""
 SILENT = "class E(Exception):\n    __str__ = None\n"
-TWICE = f"{PART}\ndef s(p): ...\n@schedule(name='s')\n"
+TWICE = f"{PART}(name='s')\ndef r(p): ...\n@schedule(name='s')\n"
 
 
 @pytest.mark.parametrize(
     ("name", "body", "problem"),
     [
         ("ends.py", "import sys\nsys.exit(0)\n", "ends.py:2: in <module>: SystemExit"),
-        ("default.py", f"{PART}\ndef s(p, n: int = 'three'): ...\n", "s: default of 'n'"),
-        *(
-            ("part.py", OPTION.format(row), rf"part.py:\d+: .*: s: .*'o'.*{PLAIN}")
-            for row in CHANGED
-        ),
+        ("default.py", f"{PART}\ndef s(p, n: int = 'three'): ...\n", "option 'n': default"),
+        *(("part.py", OPTION.format(row), rf"part.py:\d+: .*: s: .*{PLAIN}") for row in CHANGED),
         ("sets.py", OPTION.format("o: dict[str, set[int]] = {}"), "'o' is a set.* make it a tuple"),
         ("random.py", "", "random.py has the name of another module"),
-        ("syntax.py", "def x(:\n", "syntax.py:1: invalid syntax"),
+        ("syntax.py", "def x(:\n", "syntax.py:1: SyntaxError"),
         ("beside.py", "import helper\n", r"beside.py:1: imports helper.*list it too"),
         ("shadow.py", f"{PART}(name='cosine')\ndef s(p): ...\n", "a part 'cosine' already"),
         ("twice.py", f"{TWICE}def t(p): ...\n", "twice.py:4: .*twice.py:2 has a part 's' already"),
-        ("silent.py", f"{SILENT}raise E\n", "silent.py:3: in <module>: E$"),
-        ("chain.py", "x = a" + ".b" * 20_000, "chain.py.* too deeply"),
-        ("latin.py", "# 1\n# 2\n# caf\udce9\n", "latin.py:3: not utf-8"),
+        ("silent.py", f"{SILENT}raise E\n", "silent.py:3: in <module>: silent.E"),
+        ("chain.py", "x = a" + ".b" * 20_000, "chain.py:1: RecursionError"),
+        ("latin.py", "# 1\n# 2\nx = '\udce9'\n", "latin.py:3: SyntaxError"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(here, name, body, problem):
@@ -238,51 +214,55 @@ def test_a_file_that_cannot_be_used_is_refused(here, name, body, problem):
     Path(name).write_text(body, errors="surrogateescape")
     (line,) = vitcli(f"experiments check --code {name}", 2).splitlines()
     assert re.search(problem, line)
-    assert not own_code.state.files
+    assert not own_code.state.codes
 
 
-@pytest.mark.parametrize("decorator", TAKEN)
-def test_an_option_cannot_have_a_name_that_vitcli_uses(here, decorator):
-    base = "Classify" if decorator == "objective" else "torch.nn.Module"
-    body, names = TAKEN[decorator]
+@pytest.mark.parametrize(
+    ("decorator", "base", "body", "names"),
+    [
+        ("model", "nn.Module", "def __init__(s, *, %s: int = 1): ...", "family copy has_blocks"),
+        ("attention", "nn.Module", "def __init__(s, shape, *, %s: int = 1): ...", "name json"),
+        ("objective", "Classify", "%s: int = 1", "name row losses has_teacher"),
+    ],
+)
+def test_an_option_cannot_have_a_name_that_vitcli_uses(here, decorator, base, body, names):
+    start = (
+        f"from torch import nn\nfrom vitcli.parts import *\n@{decorator}\nclass A({base}):\n    "
+    )
     for name in names.split():
-        Path("own.py").write_text(MODEL % (decorator, base) + body % name)
+        Path("own.py").write_text(start + body % name)
         told = vitcli("experiments schema --code own.py", 2)
-        assert f"A: vitcli itself uses the name {name!r}" in told
+        assert f"option {name!r}: vitcli itself" in told
 
 
-CHANGES = {
-    "torch.set_default_dtype(torch.float64)": "torch.set_default_dtype",
-    "torch.set_grad_enabled(False)": "torch.set_grad_enabled",
-    "torch.backends.cudnn.benchmark = not torch.backends.cudnn.benchmark": "torch.backends.cudnn",
-    "torch.set_num_threads(torch.get_num_threads() + 1)": "torch.set_num_threads",
-    "f.cross_entropy = lambda *a, **k: 0": "torch.nn.functional.cross_entropy",
-    "torch.nn.Linear.forward = lambda self, x: x": "Linear.forward",
-    "torch.Tensor.backward = lambda self: None": "Tensor.backward",
-}
-"""A line of own code -> what it changes for the whole process."""
-
-
-@pytest.mark.parametrize("line", CHANGES)
-def test_own_code_does_not_change_torch_for_the_whole_process(tiny, line):
+@pytest.mark.parametrize(
+    ("line", "changed"),
+    [
+        ("torch.set_default_dtype(torch.float64)", "torch.set_default_dtype"),
+        ("torch.set_grad_enabled(False)", "torch.set_grad_enabled"),
+        ("torch.set_default_device('meta')", "torch.set_default_device"),
+        ("torch.backends.cudnn.benchmark = True", "torch.backends.cudnn"),
+        ("torch.nn.functional.cross_entropy = max", "torch.nn.functional.cross_entropy"),
+        ("torch.nn.Linear.forward = lambda self, x: x", "Linear.forward"),
+        ("torch.Tensor.backward = lambda self: None", "Tensor.backward"),
+    ],
+)
+def test_own_code_does_not_change_torch_for_the_whole_process(tiny, line, changed):
     def state() -> tuple[object, ...]:
         settings = {name: value for name, (value, _) in torch_state._settings().items()}
         return settings, torch_state._functions()
 
-    before, start = state(), "import torch.nn.functional as f\n" + EVERY
-    Path("own.py").write_text(f"{start}{line}\n")
-    problem = f"own.py: changes torch for the whole process ({CHANGES[line]})"
-    assert problem in vitcli("experiments schema --code own.py", 2)
-    assert state() == before, "the change was undone"
-    if line in [*CHANGES][::5]:
-        Path("own.py").write_text(start.replace("self.share = share", line))
-        words = f"train {tiny} --code own.py -s model.attention=Uniform --dry-run"
-        assert problem in vitcli(words, 2)
-        assert state() == before
+    before = state()
+    words = f"train {tiny} --code own.py -s model.attention=Uniform --dry-run"
+    texts = f"{EVERY}{line}\n", EVERY.replace("self.share = share", line)
+    for text in texts[: 1 if "device" in line else 2]:  # a model is first built on another device
+        Path("own.py").write_text(text)
+        assert f"own.py: changes torch for the whole process ({changed}" in vitcli(words, 2)
+        assert state() == before, "the change was undone"
 
 
 def test_what_own_code_prints_is_not_among_the_results(tiny):
-    shout = "print('loud')\n        print('louder')\n        return self.share"
+    shout = "print('loud')\n        return self.share"
     Path("own.py").write_text("print('first')\n" + EVERY.replace("return self.share", shout))
     words = f"train {tiny} --stop-after 1 --json --code own.py -s model.attention=Uniform"
     code, out, talk = commands.vitcli(*words.split())
@@ -293,9 +273,8 @@ def test_what_own_code_prints_is_not_among_the_results(tiny):
 def test_files_that_are_listed_import_each_other(tiny):
     Path("helper.py").write_text("SHARE = 0.5\n")
     Path("own.py").write_text("from helper import SHARE\n" + EVERY)
-    vitcli(
-        f"train {tiny} --epochs 1 --code own.py --code helper.py -s model.attention=Uniform -o run"
-    )
+    words = "--code own.py --code helper.py -s model.attention=Uniform --stop-after 1 -o run"
+    vitcli(f"train {tiny} {words}")
     assert RunDir(Path("run")).spec().code.keys() == {"own.py", "helper.py"}
 
 
@@ -323,7 +302,7 @@ def test_a_package_adds_parts_and_its_version_belongs_to_the_configuration(tiny,
     found["vitcli.parts"] = []
     assert "half" in vitcli("runs show run")
     assert "install the package half-rate" in vitcli("train --resume run", 2)
-    assert "should be 'cosine'" in vitcli(f"train {tiny} -s optim.schedule=half", 2)
+    vitcli(f"train {tiny} -s optim.schedule=half", 2)
 
 
 @pytest.mark.parametrize(
@@ -336,6 +315,7 @@ def test_a_package_adds_parts_and_its_version_belongs_to_the_configuration(tiny,
         ("o: dict[str, tuple[int, int]] = {'a': (1, 2)}", {"b": [3, 4]}),
         ("o: dict[int, str] = {1: 'a'}", {"2": "b"}),
         ("o: Act = Act.relu", "g"),
+        ("o: Path = Path('a')", "b/c"),
         ("o: bool | int = True", 1),
         ("o: Optional[Callable] = None", None),
     ],

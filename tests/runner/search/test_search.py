@@ -138,7 +138,7 @@ def points(trials: Trials) -> list[str]:
 @pytest.fixture
 def made(here, monkeypatch) -> str:
     """Return the file of a search whose trainings end at once."""
-    monkeypatch.setattr("vitcli.runner.engines.drive.make_engine", Engine)
+    monkeypatch.setattr("vitcli.runner.engines.drive.LocalEngine", Engine)
     monkeypatch.setattr("vitcli.runner.search.trials.model_size", size)
     monkeypatch.setattr("os.fsync", ignore_message)  # no test here cuts the power
     monkeypatch.setattr(Engine, "trained", [], raising=False)

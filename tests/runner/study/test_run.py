@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
+from tests.here_engine import HereEngine
 from tests.patience import HANG
 from tests.runner.study.trials import ROOT, write_study
 from tests.same_run import assert_same_run
 from vitcli.runner.engines import drive
 from vitcli.runner.engines import local as engine
 from vitcli.runner.engines.drivers import read_plan
-from vitcli.runner.engines.local import HereEngine, Worker
+from vitcli.runner.engines.local import Worker
 from vitcli.runner.errors import InputError, StoppedError
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.run.checkpoint import load_checkpoint
@@ -52,7 +53,7 @@ def calm(study, workshop) -> None:
     shared = workshop / "full"
     if not (shared / "seed0/result.json").exists():
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(drive, "make_engine", HereEngine)
+            patch.setattr(drive, "LocalEngine", HereEngine)
             run(study, only=FULL, seeds=[0])
         shutil.copytree(ROOT / "full", shared)
         shutil.rmtree(ROOT)
@@ -147,7 +148,7 @@ def test_a_stopped_study_saves_and_can_be_continued(study, monkeypatch, request,
     after = plan_study(load_study(study), ROOT, FULL)
     assert after.states["full/seed0"].state != "finished", "deleted results no longer count"
     assert after.states["full/seed1"].state == "missing", "a waiting trial is not started"
-    monkeypatch.setattr(drive, "make_engine", HereEngine)
+    monkeypatch.setattr(drive, "LocalEngine", HereEngine)
     assert {*pairs(run(study, only=FULL)).values()} == {("finished", "")}
 
 

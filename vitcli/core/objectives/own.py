@@ -36,14 +36,14 @@ def task_of(build: Any) -> tuple[type[Task], dict[str, Any]]:
     if isinstance(build, type):
         hints = get_type_hints(build, include_extras=True)
         kinds = [kind for kind in reversed(build.__mro__) if not is_ours(kind)]
-        own = {
-            each: hints[each] for kind in kinds for each in vars(kind).get("__annotations__", {})
+        annotated = {
+            name: hints[name] for kind in kinds for name in vars(kind).get("__annotations__", {})
         }
-        fields = {each: (kind, getattr(build, each, ...)) for each, kind in own.items()}
-        methods = {each for kind in build.__mro__ if is_ours(kind) for each in vars(kind)}
+        fields = {name: (kind, getattr(build, name, ...)) for name, kind in annotated.items()}
+        methods = {name for kind in build.__mro__ if is_ours(kind) for name in vars(kind)}
         fields = checked_options(build.__name__, fields, TAKEN | methods)
-        for each in fields:  # an attribute of the instance is the value in the experiment
-            setattr(build, each, property(attrgetter(f"spec.task.{each}")))
+        for name in fields:  # an attribute of the instance is the value in the experiment
+            setattr(build, name, property(attrgetter(f"spec.task.{name}")))
         return build, fields
     options = options_of_signature(build, 2, taken=TAKEN)
 
@@ -51,7 +51,7 @@ def task_of(build: Any) -> tuple[type[Task], dict[str, Any]]:
         def class_losses(
             self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
         ) -> dict[str, Tensor]:
-            given = {each: getattr(self.spec.task, each) for each in options}
+            given = {name: getattr(self.spec.task, name) for name in options}
             return super().class_losses(logits, targets) | {"loss": build(logits, targets, **given)}
 
     return OwnLoss, options

@@ -230,8 +230,6 @@ all."""
 
 def drop_foreign_fields(spec: type[BaseModel], fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields without fields of other built-in families that have their defaults."""
-    if spec.model_config.get("extra") == "allow":  # of own code that is not loaded
-        return dict(fields)
     foreign = [name for name in fields if name in DEFAULTS.keys() - spec.model_fields.keys()]
     family = spec.model_fields["family"].default
     for name in foreign:

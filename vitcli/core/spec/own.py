@@ -1,6 +1,5 @@
 """How a user's own parts become rows of the tables."""
 
-import ast
 import contextlib
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -12,9 +11,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from pydantic import GetCoreSchemaHandler, PydanticUserError, ValidationError, create_model
 from pydantic_core import PydanticSerializationError, core_schema, to_json
 
-from vitcli.core.spec.data import POLICIES
+from vitcli.core.spec.data import DATA_READERS, POLICIES
 from vitcli.core.spec.families import FAMILIES
-from vitcli.core.spec.metrics import Metric
+from vitcli.core.spec.metrics import METRICS, Metric
 from vitcli.core.spec.optim import OPTIMIZERS, SCHEDULES
 from vitcli.core.spec.rows import Row, Rows, Spec
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, NORMS, PATCH_EMBEDS, POOLS, POS_EMBEDS
@@ -38,67 +37,56 @@ NAME_AND_METHODS = {"name", *dir(Spec)}
 """Names that no option beside the name of a part can have."""
 NEEDS_CODE = "; own parts need --code FILE.py"
 PYTHON = "python:"
-"""Begins the source of a part that is defined neither in a file that Python imports by its name
-nor in an installed package; the name of the part follows."""
+"""Begins the source of a part of a notebook or script, which exists in this process only."""
 PARTS: dict[Any, str] = {}
 """Class or function -> the name of the part."""
 TEXTS: dict[str, str] = {}
-"""Source -> its text when the part was defined; empty if Python does not know it."""
+"""Module that Python has imported by itself -> its text when it defined a part."""
+VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 PLAIN = "an option is made of numbers, text, true, false, None, lists, tuples and dictionaries"
 # These fields have no docstrings; pydantic would search the source of every caller for them.
 new_spec: Any = partial(create_model, __cls_kwargs__={"use_attribute_docstrings": False})
 _source = ""
-_places: dict[tuple[str, int, str], str] = {}
-"""Source, table and name of a part -> file and line of its decorator."""
+_places: dict[tuple[int, str], str] = {}
+"""Table and name of a part -> file and line of its decorator."""
 
 
 def source_of(build: Callable[..., Any], name: str) -> str:
     """Return the source of a part that is defined now, and note its name and text.
 
-    That is the file or package that is being loaded, the file that is being imported, or the part
-    itself, for example in a notebook.
+    That is the file or package that is being loaded, or the file or package folder that Python is
+    importing. A part of a notebook or script has none.
     """
     PARTS[build] = name
     if _source:
         return _source
     module = inspect.getmodule(build)
-    is_file = (
-        module is not None
-        and "." not in module.__name__ != "__main__"
-        and "<locals>" not in build.__qualname__
-        and (getattr(module, "__file__", None) or "").endswith(".py")
-    )
-    source = f"{build.__module__}.py" if is_file else f"{PYTHON}{name}"
-    TEXTS[source] = text_of(module if is_file else build)
-    return source
-
-
-def text_of(part: Any) -> str:
+    file = getattr(module, "__file__", None) or ""
+    is_here = module is None or module.__name__ == "__main__" or not file.endswith(".py")
+    if module is None or is_here or "<locals>" in build.__qualname__:
+        return f"{PYTHON}{name}"
     with contextlib.suppress(OSError, TypeError):
-        return inspect.getsource(part)
-    with contextlib.suppress(OSError, TypeError, SyntaxError, StopIteration):
-        # Python does not find a class of a notebook, but the cell with its methods.
-        method = next(each for each in vars(part).values() if inspect.isfunction(each))
-        lines, _ = inspect.findsource(method)
-        nodes = ast.walk(ast.parse("".join(lines)))
-        classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
-        found = next(node for node in classes if node.name == part.__name__)
-        first = min([found.lineno, *(each.lineno for each in found.decorator_list)])
-        return "".join(lines[first - 1 : found.end_lineno])
-    return ""
+        TEXTS[module.__name__] = inspect.getsource(module)
+    root = module.__name__.partition(".")[0]
+    return f"{root}/" if module.__package__ else f"{root}.py"
 
 
 @contextmanager
 def registering(source: str) -> Iterator[None]:
     """Give the parts that the block defines this source."""
     global _source
-    for key in [key for key in _places if key[0] == source]:  # the source runs again
-        del _places[key]
     _source, before = source, _source
     try:
         yield
     finally:
         _source = before
+
+
+def forget(source: str) -> None:
+    """Remove the parts of a source, which will define them again."""
+    for table in (*FIELDS.values(), DATA_READERS, METRICS):
+        for name in [name for name, row in table.items() if row.source == source]:
+            del table[name]
 
 
 def options_of_signature(
@@ -114,15 +102,13 @@ def options_of_signature(
     target = build.__init__ if isinstance(build, type) else build  # type: ignore[misc]
     hints = get_type_hints(target, include_extras=True)
     fields: dict[str, Any] = {}
-    for each in [*inspect.signature(build).parameters.values()][skip:]:
-        if each.name in reserved or each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+    for name, parameter in [*inspect.signature(build).parameters.items()][skip:]:
+        if name in reserved or parameter.kind in VARIABLE:
             continue
-        if each.name not in hints and each.default is each.empty:
-            raise TypeError(
-                f"parameter {each.name!r} of {build.__name__} needs a type or a default"
-            )
-        kind = hints.get(each.name, type(each.default))
-        fields[each.name] = (kind, ... if each.default is each.empty else each.default)
+        default = ... if parameter.default is parameter.empty else parameter.default
+        if name not in hints and default is ...:
+            raise TypeError(f"parameter {name!r} of {build.__name__} needs a type or a default")
+        fields[name] = (hints.get(name, type(default)), default)
     return checked_options(build.__name__, fields, taken)
 
 
@@ -153,35 +139,30 @@ def _written(value: Any) -> bytes:
 
 def checked_options(name: str, fields: Mapping[str, Any], taken: Collection[str]) -> dict[str, Any]:
     """Return the fields of options, whose values are read as written."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for field, (kind, default) in fields.items():
-        where = f"{name}: default of {field!r}"
+        where = f"{name}: option {field!r}"
         if field in taken or field.startswith("_"):
-            raise TypeError(f"{name}: vitcli itself uses the name {field!r}; rename this option")
+            raise TypeError(f"{where}: vitcli itself uses this name; rename the option")
         if _has_set(kind):
-            raise TypeError(f"{name}: {field!r} is a set, which has no order; make it a tuple")
+            raise TypeError(f"{where} is a set, which has no order; make it a tuple")
         kind = Annotated[kind, AsWritten()]
         try:
             spec = new_spec(name, __base__=Spec, value=(kind, ...))
-            if default is ...:
-                found[field] = (kind, ...)
-                continue
-            option = spec(value=default)
-        except PydanticUserError as error:
+            value = default if default is ... else spec(value=default).value
+            again = default if default is ... else spec(value=default).model_dump()["value"]
+        except (PydanticUserError, ValidationError) as error:
+            problem = "its type has no form in YAML"
+            if isinstance(error, ValidationError):
+                problem = error.errors()[0]["msg"]
+            raise TypeError(f"{where}: default {default!r}: {problem}; {PLAIN}") from error
+        if not value == again == default or type(value) is not type(again):
             raise TypeError(
-                f"{name}: {field!r} has a type without a form in YAML; {PLAIN}"
-            ) from error
-        except ValidationError as error:
-            problem = error.errors()[0]["msg"].removeprefix("Value error, ")
-            raise TypeError(f"{where}: {problem}, got {default!r}") from error
-        dumped = option.model_dump()["value"]
-        if not option.value == dumped == default or type(option.value) is not type(dumped):
-            raise TypeError(
-                f"{where}: a run's config.yaml would make {dumped!r} of {default!r}; {PLAIN}, and"
+                f"{where}: a run's config.yaml would make {again!r} of {default!r}; {PLAIN}, and"
                 " each tuple needs its type, such as tuple[int, ...]"
             )
-        found[field] = (kind, option.value)
-    return found
+        options[field] = (kind, value)
+    return options
 
 
 def _has_set(kind: Any) -> bool:
@@ -191,24 +172,18 @@ def _has_set(kind: Any) -> bool:
 
 
 def add_row(table: Any, row: Row | Metric, name: str) -> None:
-    """Add a row to a table."""
-    found = table.get(name)
+    """Add a row to a table; a file or notebook that is run again replaces its rows."""
     if not name.isidentifier() or name.lower() in ("null", "true", "false"):
         raise ValueError(f"a part's name is letters, digits and _, and no word of YAML: {name!r}")
-    if found and not found.source.startswith(PYTHON):
-        place = _places.get((found.source, id(table), name))
-        if found.source != row.source or (_source and place):
-            owner = place or found.source or "vitcli"
-            raise ValueError(f"{owner} has a part {name!r} already; give yours another name")
-    _places[row.source, id(table), name] = _caller()
-    table[name] = row
-
-
-def _caller() -> str:
+    source = table[name].source if name in table else PYTHON
+    if not source.startswith(PYTHON) and (source != row.source or _source):
+        owner = _places.get((id(table), name), source) if source else "vitcli"
+        raise ValueError(f"{owner} has a part {name!r} already; give yours another name")
     frame = inspect.currentframe()
     while frame and frame.f_globals.get("__name__", "").startswith("vitcli."):
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""
+    _places[id(table), name] = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""
+    table[name] = row
 
 
 def parameters_of(build: Callable[..., Any]) -> Any:

@@ -115,17 +115,13 @@ NAME_AND_OPTIONS = {
 
 
 class Rows(dict[str, RowT]):
-    """A table that own code may extend. What it iterates over are the rows that can be built."""
+    """A table that own code may extend."""
 
-    def __init__(self) -> None:
-        self.unlisted: dict[str, RowT] = {}
-        """Rows that stand for own parts whose code is not loaded. They can only be looked up."""
 
-    def __missing__(self, name: str) -> RowT:
-        return self.unlisted[name]
-
-    def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or name in self.unlisted
+def built_in(table: Mapping[str, RowT], name: Any) -> RowT | None:
+    """Return the row that vitcli itself has of a name; None for an own part or any other value."""
+    row = table.get(name) if isinstance(name, str) else None
+    return row if row and not row.source else None
 
 
 class Choice(str):

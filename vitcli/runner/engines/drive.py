@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from vitcli.runner.engines.local import Setup, make_engine
+from vitcli.runner.engines.local import LocalEngine, Setup
 from vitcli.runner.errors import (
     ConfigError,
     InputError,
@@ -82,7 +82,7 @@ class Drive:
 
     def _train(self, folders: Sequence[str]) -> list[str]:
         """Train trials; return those that another process trains."""
-        engine = make_engine(self.root, folders, self.setup)
+        engine = LocalEngine(self.root, folders, self.setup)
         busy = []
 
         def tick() -> None:

@@ -1,4 +1,4 @@
-"""Training of trials on this machine, in worker processes or in this process. No torch.
+"""Training of trials on this machine, in worker processes. No torch.
 
 If a signal kills a trial's process, or the process sends no event for long, a new process continues
 the trial from its checkpoint. After several losses the trial counts as failed. A trial that ends
@@ -19,12 +19,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from vitcli.runner.child import child_environment, python_command
-from vitcli.runner.engines.drivers import read_plan
-from vitcli.runner.engines.worker import CORES_VARIABLE, SharedData, limit_threads, run_trial
+from vitcli.runner.engines.worker import CORES_VARIABLE
 from vitcli.runner.errors import ResourceError
 from vitcli.runner.limits import divide_cores
-from vitcli.runner.train.events import Ended, Event, Message, Started, TrialEvent, from_line
-from vitcli.runner.train.signals import StopFlag
+from vitcli.runner.train.events import Ended, Message, Started, TrialEvent, from_line
 
 MAX_ATTEMPTS = 3
 """Number of times that a trial is begun, at most."""
@@ -58,8 +56,6 @@ class Setup:
     """Pin each trial to CPU cores of its own."""
     request: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the plan that differ for this driver, such as ``device`` and ``data_dir``."""
-    in_process: bool = False
-    """Train in this process, one trial at a time."""
     driver: int = 0
     """Number of the driver, if several train the trials of one folder."""
 
@@ -266,60 +262,3 @@ class LocalEngine:
         for worker in self.workers:
             worker.process.wait()
             worker.close_input()
-
-
-class HereEngine:
-    """Trials in this process, one after the other: they use parts that no other process can load.
-
-    Each trains in a thread, so that events arrive and signals are heard meanwhile.
-    """
-
-    def __init__(self, root: Path, folders: Sequence[str], setup: Setup) -> None:
-        self.root, self.setup, self.waiting = root, setup, deque(folders)
-        self.stopping, self.running = False, ""
-        self._load = SharedData(read_plan(root).get("data_hash"))
-
-    def add(self, folder: str) -> None:
-        self.waiting.append(folder)
-
-    def cancel(self, folder: str) -> None:
-        if self.running == folder:
-            StopFlag.stop_threads()
-
-    def stop(self) -> None:
-        self.stopping = True
-
-    def events(self, tick: Callable[[], None]) -> Generator[TrialEvent, None, None]:
-        inbox: queue.Queue[TrialEvent] = queue.Queue()
-        while self.waiting and not self.stopping:
-            self.running = self.waiting.popleft()
-            thread = threading.Thread(target=self._train, args=(self.running, inbox))
-            thread.start()
-            try:
-                while thread.is_alive() or not inbox.empty():
-                    tick()
-                    if self.stopping:
-                        StopFlag.stop_threads()
-                    try:
-                        yield inbox.get(timeout=POLL_SECONDS)
-                    except queue.Empty:
-                        continue
-            finally:
-                while thread.is_alive():  # an error or a second signal
-                    StopFlag.stop_threads()
-                    thread.join(POLL_SECONDS)
-
-    def _train(self, folder: str, inbox: "queue.Queue[TrialEvent]") -> None:
-        limit_threads(self.setup.threads)  # of this thread only
-
-        def send(event: Event) -> None:
-            inbox.put(TrialEvent(folder, event))
-
-        run_trial(self.root, folder, send=send, load=self._load, request=self.setup.request)
-
-
-Engine = LocalEngine | HereEngine
-
-
-def make_engine(root: Path, folders: Sequence[str], setup: Setup) -> Engine:
-    return (HereEngine if setup.in_process else LocalEngine)(root, folders, setup)

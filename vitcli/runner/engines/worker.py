@@ -32,7 +32,6 @@ from vitcli.runner.errors import (
 )
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import Experiment, parse_experiment
-from vitcli.runner.experiment.stand_in import value_at
 from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import describe_other_images, headline_key, read_record
@@ -74,10 +73,8 @@ def run_trial(
     if reason := divergence(RunDir(root / folder), entry):
         send(Ended(state="diverged", reason=reason))
         return
-    teacher = value_at(entry["config"], "task.teacher.code") or {}
-    code = {**entry["config"]["code"], **teacher}  # the driver has named it
-    missing = [name for name in own_code.missing_code(code) if name.endswith(".py")]
-    own_code.load_copies({name: code[name] for name in missing}, root / own_code.FOLDER)
+    code = own_code.stored_code(entry["config"])  # the driver has named it
+    own_code.load_copies({k: code[k] for k in own_code.missing_code(code)}, root / own_code.FOLDER)
     spec = parse_experiment(entry["config"], Document("", PLAN), copies=root / own_code.FOLDER)
     experiment = Experiment(plan["study"], spec, root / PLAN, variant=entry["variant"])
     try:
@@ -97,7 +94,7 @@ def run_trial(
         stage = "data" if load.has_failed else "training"
         send(Ended(state="failed", reason=str(error), exit=error.exit_code, stage=stage))
     except BaseException as error:
-        if reason := own_code.blame(error):
+        if reason := own_code.locate_in_own_code(error):
             send(Ended(state="failed", reason=reason, exit=ConfigError.exit_code))
             return
         if not isinstance(error, Exception):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.task import TeacherSpec
-from vitcli.runner.errors import ConfigError, OwnCodeError, UserError
+from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import experiment_files
 from vitcli.runner.run.folder import RunDir, find_run
@@ -43,7 +43,12 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
             raise ConfigError(f"{FIELD}: name the run that teaches: -s {FIELD}=RUN")
         run, weights, sha256 = _read(asked, spec.seed)
         theirs = run.spec()
-        code = _code_of(run, theirs, asked)
+        code = own_code.code_of_parts(theirs.model)
+        if asked.code and asked.code != code:
+            raise ConfigError(
+                f"{FIELD}: the code of {run.name} has changed ({', '.join(code)}); restore the"
+                f" run, or train a new run with it: -s {FIELD}={shlex.quote(asked.run)}"
+            )
     except ConfigError:
         if required:
             raise
@@ -105,23 +110,6 @@ def load_teacher(task: "Task") -> None:
     except RuntimeError as error:
         raise ConfigError(f"{FIELD}: the weights of {run.name} do not fit its model") from error
     move_module(model, next(model.parameters()).device, model.spec)
-
-
-def _code_of(run: RunDir, theirs: ExperimentSpec, asked: TeacherSpec) -> dict[str, str]:
-    """Return the own code of a teacher's model, which is loaded, and is that of its training."""
-    used = own_code.sources_of_model(theirs.model)
-    try:
-        known = theirs.code.keys() >= used  # else other rows stand in for its parts
-        code = own_code.with_imports(used) if known else theirs.code
-        own_code.require({name: theirs.code[name] for name in code}, run.path / own_code.FOLDER)
-    except OwnCodeError as error:
-        raise ConfigError(f"{FIELD}: {run.name}: {error}") from error
-    if asked.code and asked.code != code:
-        raise ConfigError(
-            f"{FIELD}: the code of {run.name} has changed ({', '.join(sorted(code))}); restore the"
-            f" run, or train a new run with it: -s {FIELD}={shlex.quote(asked.run)}"
-        )
-    return dict(code)
 
 
 def _read(asked: TeacherSpec, seed: int) -> tuple[RunDir, dict[str, "Tensor"], str]:

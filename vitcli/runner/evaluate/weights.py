@@ -15,7 +15,6 @@ from vitcli.core.spec import GENERATED, ExperimentSpec
 from vitcli.runner.errors import InputError, OwnCodeError, UserError
 from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import model_hash
-from vitcli.runner.experiment.own_code import FOLDER, require, require_parts
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.checkpoint import latest_checkpoint, load_checkpoint
 from vitcli.runner.run.folder import BUNDLED, CONFIG, RunDir, find_run, list_runs, steps
@@ -65,7 +64,6 @@ def run_weights(
             )
     model = model_hash(run.spec().model)
     if checkpoint.state.get("model", model) != model:
-        require(run.spec().code, run.path / FOLDER)  # another row may stand in for the model
         raise InputError(f"{run.path}: its checkpoints belong to another model")
     weights = checkpoint.part(str(checkpoint.state.get("weights")))
     if not weights or not all(tensor.isfinite().all() for tensor in weights.values()):
@@ -103,7 +101,6 @@ def load_module(
     on_message: Callable[[str], None] = ignore_message,
 ) -> nn.Module:
     """Return the whole trained module of a run in eval mode."""
-    require_parts(spec, run.path / FOLDER)
     weights = run_weights(run, step, on_message)
     try:
         module = new_module(spec)

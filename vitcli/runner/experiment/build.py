@@ -26,13 +26,14 @@ def new_module(spec: ExperimentSpec) -> nn.Module:
             torch.manual_seed(spec.seed)
             if not spec.code:
                 return task_class(spec).make_module(spec)
-            own_code.require_parts(spec)
+            used = own_code.code_of_parts(spec)
+            own_code.require({name: spec.code.get(name, "") for name in used})
             with unchanged(", ".join(sorted(spec.code))):
                 return task_class(spec).make_module(spec)
     except ValueError as error:
         raise ConfigError(f"model: {error}") from error
     except TypeError as error:  # an own part that takes other arguments
-        if not spec.code or own_code.blame(error):
+        if not spec.code or own_code.locate_in_own_code(error):
             raise
         raise OwnCodeError(f"{', '.join(sorted(spec.code))}: {error}") from error
 
@@ -73,7 +74,7 @@ def without_memory(spec: ExperimentSpec) -> Iterator[None]:
     except RuntimeError as error:
         if not spec.code or "meta" not in str(error):
             raise
-        where = own_code.blame(error) or ", ".join(sorted(spec.code))
+        where = own_code.locate_in_own_code(error) or ", ".join(sorted(spec.code))
         raise OwnCodeError(
             f"{where}; vitcli counts operations with a model without memory, on torch's device"
             " meta; build all layers in __init__, and no tensor on a device of your choice"

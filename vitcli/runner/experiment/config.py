@@ -5,7 +5,6 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from vitcli.core.spec import DATA_SETS, ExperimentSpec, ModelSpec, TaskSpec, Tim
 from vitcli.core.spec.families import FAMILY
 from vitcli.core.spec.own import FIELDS, PARTS
 from vitcli.core.spec.task import TASK
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, OwnCodeError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.family import FIELD as MODEL_FAMILY
 from vitcli.runner.experiment.family import (
@@ -26,8 +25,7 @@ from vitcli.runner.experiment.family import (
     is_option,
     switch_family,
 )
-from vitcli.runner.experiment.problems import blame, describe
-from vitcli.runner.experiment.stand_in import stand_in, value_at, without_unknown_teacher
+from vitcli.runner.experiment.problems import describe, with_place
 from vitcli.runner.experiment.yaml_text import (
     FILE_FIELDS,
     Document,
@@ -39,6 +37,7 @@ from vitcli.runner.experiment.yaml_text import (
     on_command_line,
     read_mapping,
     read_purpose,
+    value_at,
 )
 from vitcli.runner.text import did_you_mean, is_utf8, portable, printable, quoted
 from vitcli.version import PACKAGE
@@ -123,6 +122,11 @@ def typed_name(path: Path) -> str:
     """
     is_named = experiment_files().get(path.stem) == path
     return path.stem if is_named else str(portable(str(path)))
+
+
+def typed_command(verb: str, *words: str) -> list[str]:
+    """Return a command about an experiment or data set, with the own code of this call."""
+    return ["vitcli", *verb.split(), *words, *own_code.options()]
 
 
 def typed_changes(
@@ -297,45 +301,63 @@ def parse_experiment(
 ) -> ExperimentSpec:
     """Return a checked spec; the first mistake becomes one line with its field and place.
 
-    Own code in ``code`` must be loaded; the spec keeps what it uses.
+    Own code in ``code`` must be loaded; the spec keeps what it uses. That of a run, whose copies
+    are in ``copies``, keeps all of it, and only the code of its parts must be loaded.
     """
     if raw.get("pretrain"):
         raw = merge_with_pretraining(raw, place)
     if isinstance(task := raw.get("task"), Mapping) and task.get("teacher"):
-        raw = without_unknown_teacher(raw)
-    code = raw.get("code")
-    if isinstance(code, Mapping) and (copies is None or own_code.state.trusts_copies):
-        own_code.require(code, copies)
+        raw = _without_own_teacher(raw)
+    given = raw.get("code")
+    code: Mapping[str, str] = given if isinstance(given, Mapping) else {}
+    missing = own_code.missing_code(code, copies) if code else []
+    if missing and not copies:
+        raise OwnCodeError(own_code.needed(missing, copies))
     require_text(raw, place)
     try:
-        with stand_in(raw, copies) if copies and code else nullcontext(False) as is_opaque:
-            is_known = isinstance(code, Mapping) and not is_opaque
-            spec = ExperimentSpec.model_validate({**raw, "code": {}} if is_known else raw)
+        spec = ExperimentSpec.model_validate({**raw, "code": {}} if code and not copies else raw)
     except ValidationError as error:
+        if missing:
+            raise OwnCodeError(own_code.needed(missing, copies)) from error
         if error.errors()[0]["type"] == "literal_error" and own_code.load_packages():
             return parse_experiment(raw, place, is_stored=is_stored, copies=copies)
         first = error.errors()[0]
         in_file = not is_typed(place.where(first["loc"]))
         problem = describe(first["loc"], first["type"], first, raw, in_file=in_file)
-        raise ConfigError(blame(place, first["loc"], problem)) from error
+        raise ConfigError(with_place(place, first["loc"], problem)) from error
+    if copies and (other := own_code.sources_of(spec) - code.keys()):
+        raise OwnCodeError(own_code.needed(missing or [*other], copies))
     if spec.refusal and not is_stored:
-        raise ConfigError(blame(place, (), spec.refusal))
-    has_own = bool(PARTS) or any(table.unlisted for table in FIELDS.values())
-    if has_own and not is_opaque and (used := own_code.code_of(spec)):
+        raise ConfigError(with_place(place, (), spec.refusal))
+    if PARTS and not copies and (used := own_code.code_of(spec)):
         spec = spec.replace(code=used)
     if is_stored or not isinstance(spec.model, TimmSpec):
         return spec
     try:
         return fit_to_timm(spec, spec.model)
     except ConfigError as error:
-        raise ConfigError(blame(place, (), str(error))) from error
+        raise ConfigError(with_place(place, (), str(error))) from error
+
+
+def _without_own_teacher(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields without a teacher's model that has own parts.
+
+    Only a training needs this model, and takes it from the run of the teacher.
+    """
+    teacher = value_at(raw, "task.teacher")
+    names = {field: value_at(teacher, field) for field in FIELDS if value_at(teacher, field)}
+    names = {field: value_at(name, "name") or name for field, name in names.items()}
+    if value_at(teacher, "code") or any(names[field] not in FIELDS[field] for field in names):
+        known = {key: value for key, value in teacher.items() if key != "model"}
+        return {**raw, "task": {**raw["task"], "teacher": known}}
+    return raw
 
 
 def require_text(raw: Mapping[str, Any], place: Place) -> None:
     for field, value in flatten(raw).items():
         if isinstance(value, str) and not is_utf8(value):
             problem = f"{quoted(printable(value))} is not UTF-8; rename that file or folder"
-            raise ConfigError(blame(place, tuple(field.split(".")), problem))
+            raise ConfigError(with_place(place, tuple(field.split(".")), problem))
 
 
 def merge_with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
@@ -351,7 +373,7 @@ def merge_with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str,
         if "variants" in below:
             raise ConfigError(f"{name!r} is a study, not an experiment")
     except ConfigError as error:
-        raise ConfigError(blame(place, ("pretrain", "experiment"), str(error))) from error
+        raise ConfigError(with_place(place, ("pretrain", "experiment"), str(error))) from error
     fields: dict[str, Any] = {key: below[key] for key in ("task", "optim", "train") if key in below}
     if augment := (below.get("data") or {}).get("augment"):
         fields["augment"] = augment

@@ -1,13 +1,18 @@
 """Differences between configurations."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
-from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.rows import options_of
-from vitcli.runner.experiment.config import SIZES, STATISTICS
+from vitcli.core.spec import FAMILIES, ExperimentSpec, ModelSpec
+from vitcli.core.spec.experiment import PretrainSpec
+from vitcli.core.spec.families import DEFAULT_FAMILY
+from vitcli.core.spec.own import FIELDS as SLOTS
+from vitcli.core.spec.rows import built_in, choice_of, options_of
+from vitcli.core.spec.task import TeacherSpec
+from vitcli.runner.experiment.config import SIZES, STATISTICS, flatten
+from vitcli.runner.experiment.yaml_text import value_at
 
 Change = tuple[Any, Any]
 SHRUNK_FROM = "batch_size_shrunk_from"
@@ -15,6 +20,13 @@ SHRUNK_FROM = "batch_size_shrunk_from"
 RESIZED = "pictures_resized"
 """Entry in meta.json: ``data.resize`` follows from own pictures that the patches do not divide."""
 
+DATA_FIELDS = (
+    *(f"model.{name}" for name in SIZES),
+    *(f"data.{name}" for name in ("class_names", "resize", *STATISTICS)),
+)
+"""Fields that follow from the data set where they are not set."""
+MODEL_FIELDS = {f"model.{name}" for name in ModelSpec.model_fields}
+DERIVED = tuple(f"task.teacher.{name}" for name in TeacherSpec.derived)
 TEACHER_WEIGHTS = "task.teacher.sha256"
 """Field of a configuration that vitcli fills in. A study compares the weights of a teacher as it
 compares those of ``train.init``: if the run is at hand."""
@@ -62,13 +74,9 @@ def _shared_names(one: BaseModel, other: BaseModel) -> Collection[str]:
 
 
 def _names(spec: BaseModel) -> list[str]:
-    """Return the fields of a spec, and the options of an own part whose code is not loaded.
-
-    Fields that follow from others are left out.
-    """
+    """Return the fields of a spec, without those that follow from others."""
     derived = getattr(spec, "derived", ())
-    fields = [name for name in type(spec).model_fields if name not in derived]
-    return [*fields, *(spec.model_extra or {})]
+    return [name for name in type(spec).model_fields if name not in derived]
 
 
 def _differing_choices(left: Any, right: Any, name: str) -> dict[str, Change]:
@@ -127,10 +135,55 @@ def with_data_defaults(
     )
 
 
-def changed_fields(spec: ExperimentSpec) -> dict[str, Any]:
+def changed_fields(config: ExperimentSpec | Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that differ from the defaults: dotted field -> value.
 
-    The weights of a teacher are left out, because vitcli fills them in.
+    The weights of a teacher are left out, because vitcli fills them in. Of an own model or task in
+    a raw configuration, no default is known, so all of its options are returned.
     """
-    found = differences(ExperimentSpec(), spec)
-    return {name: value for name, (_, value) in found.items() if name != TEACHER_WEIGHTS}
+    if isinstance(config, Mapping):
+        defaults = plain_fields(_defaults(ExperimentSpec, config))
+        found = {name: (defaults.get(name), it) for name, it in plain_fields(config).items()}
+    else:
+        found = differences(ExperimentSpec(), config)
+    found.pop(TEACHER_WEIGHTS, None)
+    return {name: value for name, (default, value) in found.items() if value != default}
+
+
+def raw_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Change]:
+    """Return ``differences`` of two raw configurations, which may have own parts."""
+    left, right = plain_fields(one), plain_fields(other)
+    ours, theirs = changed_fields(one), changed_fields(other)
+    families = [value_at(raw, "model.family") or DEFAULT_FAMILY for raw in (one, other)]
+    is_own = not all(built_in(FAMILIES, family) for family in families)
+    if is_own and families[0] != families[1]:
+        for fields, changed in ((left, ours), (right, theirs)):  # a name has two meanings
+            options = {f for f in fields if f.startswith("model.")} - MODEL_FIELDS - {*changed}
+            for option in options:
+                del fields[option]
+    pairs = {name: (left.get(name), right.get(name)) for name in [*ours, *theirs]}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def plain_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a raw configuration as dotted fields, as ``differences`` names them."""
+    rest = {key: value for key, value in config.items() if key != "code"}
+    fields = {"code": config.get("code") or {}}
+    for name, value in flatten(rest, whole_options=True).items():
+        slot = name.removesuffix(".name")
+        is_slot = slot.removeprefix("pretrain.") in SLOTS
+        if not name.startswith(DERIVED):
+            fields[slot if is_slot else name] = value
+    return fields
+
+
+def _defaults(spec: type[BaseModel], raw: Any) -> dict[str, Any]:
+    defaults = spec().model_dump(mode="json")
+    for name, field in spec.model_fields.items():
+        choice, value = choice_of(field), value_at(raw, name)
+        if choice:
+            row = built_in(choice.table, value_at(value, choice.key) or choice.default)
+            defaults[name] = row.spec_class().model_dump(mode="json") if row else {}
+        elif name == "pretrain" and isinstance(value, Mapping):
+            defaults[name] = _defaults(PretrainSpec, value)
+    return defaults

@@ -1,37 +1,36 @@
 """Own code of a user: load it, hash it, and run nothing that the user has not named in this call.
 
-Files come from ``code:`` of an experiment file outside run folders, from ``--code``, or from an
-import in Python. Each run folder has copies, in ``code/``. They run only with ``--trust-code``, or
-in a worker, whose driver has named the files. A part that is defined in Python, but in no such
-file, exists in this process only.
+It is a Python file or a package folder, named by ``code:`` of an experiment file outside run
+folders, by ``--code``, or by an import in Python. Each run folder has copies, in ``code/``. They
+run only with ``--trust-code``, or in a worker, whose driver has named the files.
 """
 
 import ast
-import contextlib
 import inspect
 import os
 import shlex
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder, SourceLoader
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points, version
 from importlib.util import decode_source, find_spec, spec_from_loader
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel
 
-from vitcli.core.spec import FAMILIES, DataSpec, ExperimentSpec, ModelSpec
+from vitcli.core.spec import FAMILIES, TASKS, DataSpec, ExperimentSpec, ModelSpec, TaskSpec
 from vitcli.core.spec.data import split_name
 from vitcli.core.spec.metrics import METRICS
-from vitcli.core.spec.own import NEEDS_CODE, PARTS, PYTHON, TEXTS, registering, text_of
-from vitcli.core.spec.rows import choice_of, table_of
+from vitcli.core.spec.own import PARTS, PYTHON, TEXTS, forget, registering
+from vitcli.core.spec.rows import table_of
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment.torch_state import unchanged
+from vitcli.runner.experiment.yaml_text import value_at
 from vitcli.runner.files import commit, make_folder, read_bounded, sha256
 from vitcli.runner.text import printable
 from vitcli.version import PACKAGE
@@ -41,116 +40,162 @@ FOLDER = "code"
 GROUP = "vitcli.parts"
 """Entry point of installed packages with parts."""
 MAX_BYTES = 1 << 20
+"""Largest size of a file or package folder."""
+INIT = "__init__.py"
 
 
 @dataclass(frozen=True)
-class CodeFile:
-    """A file of own code, as it was read and run."""
+class Code:
+    """A file or package folder of own code, as it was read."""
 
     path: Path
-    content: bytes
-    imports: frozenset[str]
-    """Names of the other files of own code that it imports."""
+    contents: Mapping[str, bytes]
+    """Path of each file, relative to the folder of ``path``, in order -> its bytes."""
+
+    @property
+    def name(self) -> str:
+        """Such as ``part.py`` or, for a package, ``my_parts/``: its key in a configuration."""
+        return self.path.name if self.path.suffix == ".py" else f"{self.path.name}/"
+
+    @property
+    def module(self) -> str:
+        return self.path.stem
 
     @property
     def sha256(self) -> str:
-        return sha256(self.content)
+        if self.name.endswith(".py"):
+            return sha256(self.contents[self.name])
+        files = sorted(self.contents.items())
+        return sha256(b"".join(f"{name} {len(data)}\n".encode() + data for name, data in files))
+
+    @property
+    def paths(self) -> list[Path]:
+        return [self.path.parent / name for name in self.contents]
+
+    @property
+    def modules(self) -> dict[str, tuple[str, bytes]]:
+        """Name of each module -> its file and content."""
+        names = (name.removesuffix(f"/{INIT}").removesuffix(".py") for name in self.contents)
+        files = zip(map(str, self.paths), self.contents.values(), strict=True)
+        return {n.replace("/", "."): file for n, file in zip(names, files, strict=True)}
 
 
 @dataclass
 class _State:
     """What this process has loaded, and which copies it may load."""
 
-    files: dict[str, CodeFile] = field(default_factory=dict)
-    """File name, such as ``sigmoid.py`` -> the file."""
+    codes: dict[str, Code] = field(default_factory=dict)
+    """Name in a configuration, such as ``sigmoid.py`` -> the code."""
     trusts_copies: bool = False
     """Whether copies in run folders may be loaded."""
-    is_command: bool = False
-    """Whether messages may name options of the command line."""
     typed: set[str] = field(default_factory=set)
     """Experiment files that the user has typed in this call; only they may name code."""
     packages: set[str] | None = None
     """Installed packages whose parts are loaded; None before the first look."""
 
+    @property
+    def modules(self) -> dict[str, tuple[str, bytes]]:
+        return {name: it for code in self.codes.values() for name, it in code.modules.items()}
+
 
 state = _State()
 
 
+def read(path: Path) -> Code:
+    """Read a file or package folder of own code."""
+    is_package = (path / INIT).is_file()
+    files = sorted(path.rglob("*.py")) if is_package else [path]
+    try:
+        if not (path.stem.isidentifier() and path.suffix == ("" if is_package else ".py")):
+            raise OwnCodeError(
+                f"code: {path} is neither a Python file such as my_part.py nor a folder with {INIT}"
+            )
+        contents: dict[str, bytes] = {}
+        for file in files:
+            left = MAX_BYTES - sum(map(len, contents.values()))
+            contents[str(file.relative_to(path.parent))] = read_bounded(file, left)
+    except (OSError, ValueError) as error:
+        raise OwnCodeError(f"code: {path}: {getattr(error, 'strerror', None) or error}") from error
+    return Code(path, contents)
+
+
 def load(paths: Sequence[Path]) -> dict[str, str]:
-    """Run files of own code, which add their parts to vitcli's tables; return name -> SHA-256."""
-    contents = {path.name: _read(path) for path in paths}
-    names = [path.name for path in paths]
-    if double := next((name for name in contents if names.count(name) > 1), None):
+    """Run own code, which adds its parts to vitcli's tables; return name -> SHA-256."""
+    return load_codes([read(path) for path in paths])
+
+
+def load_codes(codes: Sequence[Code]) -> dict[str, str]:
+    names = [code.module for code in codes]
+    if double := next((name for name in names if names.count(name) > 1), None):
         raise OwnCodeError(f"code: two files are called {double}; rename one of them")
-    return load_files(contents)
-
-
-def load_files(contents: Mapping[str, tuple[Path, bytes]]) -> dict[str, str]:
-    """Run files whose content is known: name -> (path, content). See ``load``."""
-    new = {}
-    for name, (path, content) in contents.items():
-        old = state.files.get(name)
-        if _is_imported(path):
-            _check_file(path, content, {*contents, *state.files})
-            _refuse_later_change(path, content)
-        elif old and old.content != content:
-            raise OwnCodeError(
-                f"{path}: another version of {name} is loaded already, from {old.path}"
-            )
-        elif not old and _hides_module(path.stem):
-            raise OwnCodeError(f"code: {path.name} has the name of another module; rename it")
-        if not old or old.content != content:
-            new[name] = _check_file(path, content, {*contents, *state.files})
-    state.files |= new
+    new = [code for code in codes if _is_new(code)]
+    known = {code.module for code in (*codes, *state.codes.values())}
+    for code in new:
+        imported_by(code, known)
+    state.codes |= {code.name: code for code in new}
+    fresh = [code for code in new if not _is_imported(code)]
     try:
-        for name in new:
-            _import(name)
+        for code in fresh:
+            forget(code.name)
+        for code in fresh:
+            _import(code)
     except BaseException:
-        for name, file in new.items():
-            if not _is_imported(file.path):
-                sys.modules.pop(Path(name).stem, None)
-            del state.files[name]
+        for module in [module for code in fresh for module in code.modules]:
+            sys.modules.pop(module, None)
+        for code in new:
+            del state.codes[code.name]
         raise
-    return {name: state.files[name].sha256 for name in contents}
+    return {code.name: state.codes[code.name].sha256 for code in codes}
 
 
-def _check_file(path: Path, content: bytes, names: set[str]) -> CodeFile:
-    """Return a file, after a look at what it imports."""
-    try:
-        tree = ast.parse(decode_source(content), str(path))
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise OwnCodeError(f"{path}:{line}: not {error.encoding}; save it as UTF-8") from error
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None) or 1
-        raise OwnCodeError(f"{path}:{line}: {getattr(error, 'msg', error)}") from error
-    except (RecursionError, MemoryError) as error:
-        raise OwnCodeError(f"{path}: an expression is nested too deeply for Python") from error
+def _is_new(code: Code) -> bool:
+    """Return whether this code is not loaded; refuse what cannot be loaded beside other modules."""
+    old = state.codes.get(code.name)
+    is_same = old is not None and old.contents == code.contents
+    if _is_imported(code):
+        for module, (path, content) in code.modules.items():
+            imported = TEXTS.get(module, "").splitlines()
+            if imported and imported != decode_source(content).splitlines():
+                raise OwnCodeError(
+                    f"{path} was changed after it was imported; type importlib.reload({module})"
+                )
+    elif old and not is_same:
+        raise OwnCodeError(
+            f"{code.path}: another version of {code.name} is loaded already, from {old.path}"
+        )
+    elif not old and _hides_module(code.module):
+        raise OwnCodeError(f"code: {code.path.name} has the name of another module; rename it")
+    return not is_same
+
+
+def imported_by(code: Code, known: set[str]) -> set[str]:
+    """Return the other own code that a file or package imports, of which ``known`` are the names.
+
+    Any other file beside it is refused: its content would not be part of the configuration.
+    """
     used = set()
-    for line, module in _imports(tree):
-        beside = path.parent / module
-        if f"{module}.py" in names:
-            used.add(f"{module}.py")
-        elif module == "vitcli":  # in a clone, its source is beside the file
-            continue
-        elif beside.with_suffix(".py").is_file() or (beside / "__init__.py").is_file():
-            raise OwnCodeError(
-                f"{path}:{line}: imports {module}, a file beside it; list it too:"
-                f" code: [{path.name}, {module}.py]"
-            )
-    return CodeFile(path, content, frozenset(used - {path.name}))
+    for path, content in code.modules.values():
+        for line, module in _imports(path, content):
+            beside = code.path.parent / module
+            if module in known:
+                used.add(module)
+            elif module == "vitcli":  # in a clone, its source is beside the file
+                continue
+            elif beside.with_suffix(".py").is_file() or (beside / INIT).is_file():
+                raise OwnCodeError(
+                    f"{path}:{line}: imports {module}, which lies beside it; list it too, or put"
+                    " both into a package folder"
+                )
+    return used - {code.module}
 
 
-def _hides_module(name: str) -> bool:
-    """Return whether a module of Python or of a package has this name; files here do not count."""
-    if name in sys.stdlib_module_names or name in sys.modules:
-        return True
-    spec = find_spec(name)
-    return bool(spec and spec.origin and Path(spec.origin).parent.resolve() != Path.cwd())
-
-
-def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the line and the first name of each imported module."""
+def _imports(path: str, content: bytes) -> Iterator[tuple[int, str]]:
+    """Yield the line and the first name of each module that a file imports."""
+    try:
+        tree = ast.parse(content, path)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None) or 1
+        raise OwnCodeError(f"{path}:{line}: {describe_error(error)}") from error
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
@@ -158,69 +203,59 @@ def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.module.partition(".")[0]
 
 
-def _is_imported(path: Path) -> bool:
-    module = sys.modules.get(path.stem)
-    file = getattr(module, "__file__", None)
+def _hides_module(name: str) -> bool:
+    """Return whether a module of Python or of a package has this name; files here do not count."""
+    if name in sys.stdlib_module_names or name in sys.modules:
+        return True
+    spec = find_spec(name)
+    folder = Path(spec.origin).parent.resolve() if spec and spec.origin else Path.cwd()
+    return Path.cwd() not in (folder, folder.parent)
+
+
+def _is_imported(code: Code) -> bool:
+    """Return whether Python has imported the file by itself, and not vitcli from its bytes."""
+    module = sys.modules.get(code.module)
+    file = code.path if code.name.endswith(".py") else code.path / INIT
     is_ours = getattr(module, "__loader__", None) is _finder
-    return bool(file) and not is_ours and Path(str(file)).resolve() == path.resolve()
-
-
-def _refuse_later_change(path: Path, content: bytes) -> None:
-    imported = TEXTS.get(path.name, "").splitlines()
-    if imported and imported != decode_source(content).splitlines():
-        raise OwnCodeError(
-            f"{path} was changed after it was imported; type importlib.reload({path.stem})"
-        )
-
-
-def _load_imported(name: str) -> None:
-    module = sys.modules.get(Path(name).stem) if name in TEXTS else None
-    if file := getattr(module, "__file__", None):
-        load([Path(file)])
-
-
-def _read(path: Path) -> tuple[Path, bytes]:
-    try:
-        if path.suffix != ".py" or not path.stem.isidentifier():
-            raise OwnCodeError(f"code: {path} is not a Python file such as my_part.py")
-        return path, read_bounded(path, MAX_BYTES)
-    except (OSError, ValueError) as error:
-        raise OwnCodeError(f"code: {path}: {getattr(error, 'strerror', None) or error}") from error
+    there = getattr(module, "__file__", None)
+    return bool(there) and not is_ours and Path(str(there)).resolve() == file.resolve()
 
 
 class _Finder(MetaPathFinder, SourceLoader):  # type: ignore[misc]  # as in importlib itself
-    """Imports the loaded files by name, from the bytes that were hashed. It writes no bytecode."""
+    """Imports the loaded code by name, from the bytes that were hashed. It writes no bytecode."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return spec_from_loader(name, self) if f"{name}.py" in state.files else None
+        return spec_from_loader(name, self) if name in state.modules else None
 
     def get_filename(self, name: str) -> str:
-        return str(state.files[f"{name}.py"].path)
+        return state.modules[name][0]
 
     def get_data(self, path: str | bytes) -> bytes:
-        return state.files[Path(os.fsdecode(path)).name].content
+        return dict(state.modules.values())[os.fsdecode(path)]
 
     def exec_module(self, module: ModuleType) -> None:
-        place = self.get_filename(module.__name__)
-        with unchanged(place), registering(f"{module.__name__}.py"):
+        root = module.__name__.partition(".")[0]
+        source = next(code.name for code in state.codes.values() if code.module == root)
+        with unchanged(self.get_filename(module.__name__)), registering(source):
             super().exec_module(module)
 
 
 _finder = _Finder()
 
 
-def _import(name: str) -> None:
-    """Run one file, unless another one has imported it already."""
+def _import(code: Code) -> None:
+    """Run own code, unless other own code has imported it already."""
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
     try:
-        __import__(Path(name).stem)
+        __import__(code.module)
     except (OwnCodeError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        if not (place := blame(error)) and not isinstance(error, Exception):  # a signal
+        place = locate_in_own_code(error)
+        if not place and not isinstance(error, Exception):  # a signal
             raise
-        raise OwnCodeError(place or f"{name}: {describe_error(error)}") from error
+        raise OwnCodeError(place or f"{code.path.name}: {describe_error(error)}") from error
 
 
 def load_packages() -> bool:
@@ -233,111 +268,85 @@ def load_packages() -> bool:
         try:
             with unchanged(f"package {name}"), registering(name):
                 point.load()
-        except OwnCodeError:
-            raise
-        except (Exception, SystemExit, GeneratorExit) as error:
-            raise OwnCodeError(
-                f"package {name}: its parts cannot be loaded: {describe_error(error)}"
-            ) from error
+        except (Exception, SystemExit) as error:
+            reason = describe_error(error)
+            raise OwnCodeError(f"package {name}: its parts cannot be loaded: {reason}") from error
         state.packages.add(name)
     return bool(state.packages)
 
 
-def require(code: Mapping[str, str], copies: Path | None) -> None:
+def _identity(name: str) -> str | None:
+    """Return the SHA-256 or version of code by its name in a configuration; None if not loaded."""
+    if name.startswith(PYTHON):
+        return PYTHON if name.removeprefix(PYTHON) in PARTS.values() else None
+    if not _is_file(name):
+        load_packages()
+        return version(name) if name in (state.packages or ()) else None
+    module = Path(name).stem
+    if module in {imported.partition(".")[0] for imported in TEXTS} & sys.modules.keys():
+        file = Path(str(sys.modules[module].__file__))
+        load([file.parent if name.endswith("/") else file])
+    return state.codes[name].sha256 if name in state.codes else None
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith((".py", "/"))
+
+
+def require(code: Mapping[str, str], copies: Path | None = None) -> None:
     """Refuse stored code that the user has not named in this call; load it if it is trusted.
 
-    ``code`` is the SHA-256 of each file, and the version of each package.
+    ``code`` is the SHA-256 of each file or folder, and the version of each package.
     """
-    files = {name: digest for name, digest in code.items() if name.endswith(".py")}
-    missing = missing_code(code)
-    if missing and copies and state.trusts_copies and files.keys() >= set(missing):
-        load_copies({name: files[name] for name in missing}, copies)
-    elif missing:
+    if missing := missing_code(code, copies):
         raise OwnCodeError(needed(missing, copies))
+
+
+def missing_code(code: Mapping[str, str], copies: Path | None = None) -> list[str]:
+    """Return the stored code that is not loaded; refuse loaded code that differs from it."""
+    loaded = {name: _identity(name) for name in code}
+    missing = [n for n in code if loaded[n] is None or (n.startswith(PYTHON) and code[n] != PYTHON)]
+    if missing and copies and state.trusts_copies and all(map(_is_file, missing)):
+        load_copies({name: code[name] for name in missing}, copies)
+        missing = []
     for name, digest in code.items():
-        if _differs(name, digest):
-            part, file = name.removeprefix(PYTHON), state.files.get(name)
+        if name not in missing and _is_file(name) and _identity(name) != digest:
             raise OwnCodeError(
-                f"{file.path if file else part}: differs from the {part} of the run (SHA-256"
+                f"{state.codes[name].path}: differs from the {name} of the run (SHA-256"
                 f" {digest[:12]}); name the version that it was trained with"
-                + (f", or {copies / name}" if copies and (copies / name).is_file() else "")
+                + (f", or {copies / name}" if copies and (copies / name).exists() else "")
             )
+    return missing
 
 
 def load_copies(hashes: Mapping[str, str], copies: Path) -> None:
     """Run copies of files, which must have these hashes."""
-    contents = {name: _read(copies / name) for name in hashes}
-    for name, (path, content) in contents.items():
-        if sha256(content) != hashes[name]:
-            raise OwnCodeError(f"{path}: the file was changed after the run began")
-    load_files(contents)
+    codes = [read_copy(copies, name) for name in hashes]
+    for code in codes:
+        if code.sha256 != hashes[code.name]:
+            raise OwnCodeError(f"{code.path}: it was changed after the run began")
+    load_codes(codes)
 
 
-def missing_code(code: Mapping[str, str]) -> list[str]:
-    """Return the files and parts that are not loaded, and the packages that are not installed."""
-    if not all(name.endswith(".py") or name.startswith(PYTHON) for name in code):
-        load_packages()
-    for name in code:
-        with contextlib.suppress(OwnCodeError):  # changed since its import: it is missing
-            _load_imported(name)
-    parts = {name for name in TEXTS if name.startswith(PYTHON)}
-    return [name for name in code if name not in {*state.files, *(state.packages or ()), *parts}]
-
-
-def unknown_code(code: Mapping[str, str]) -> list[str]:
-    """Return ``missing_code``, and what differs from this code."""
-    missing = missing_code(code)
-    return [name for name in code if name in missing or _differs(name, code[name])]
-
-
-def require_parts(spec: ExperimentSpec, copies: Path | None = None) -> None:
-    """Refuse to build the own parts of an experiment from any code but its own."""
-    missing = missing_code(spec.code)
-    require({name: spec.code[name] for name in spec.code if name not in missing}, copies)
-    same = [same_part(name.removeprefix(PYTHON), spec.code) for name in missing]
-    known = {*spec.code} - {*missing} | {f"{part.__module__}.py" for part in same if part}
-    loaded = {*state.files, *(state.packages or ()), *TEXTS}
-    if sources_of(spec) & loaded - known:
-        raise OwnCodeError(needed(missing or [*spec.code], copies))
-
-
-def _differs(name: str, digest: str) -> bool:
-    return name not in (state.packages or ()) and _identity(name) != digest
-
-
-def exists_only_here(spec: ExperimentSpec) -> bool:
-    return any(name.startswith(PYTHON) for name in code_to_keep(spec))
+def read_copy(copies: Path, name: str) -> Code:
+    """Read the copy with a name that a configuration states; it is inside the folder of copies."""
+    if Path(name).name != name.removesuffix("/"):
+        raise OwnCodeError(f"code: {name!r} is not the name of a copy")
+    return read(copies / name)
 
 
 def needed(missing: Sequence[str], copies: Path | None) -> str:
-    if parts := [name.removeprefix(PYTHON) for name in missing if name.startswith(PYTHON)]:
-        return (
-            f"{', '.join(parts)}: defined in Python, and not in this process; define it here first,"
-            " or train with parts from a file to use the run anywhere"
-        )
-    if packages := [name for name in missing if not name.endswith(".py")]:
-        return f"own code is needed: install the package {packages[0]}, or open the run where it is"
-    ways = []
-    if not state.is_command or all(os.path.isfile(name) for name in missing):
-        ways.append(_how_to_load(missing))
-    if state.is_command and copies and all((copies / name).is_file() for name in missing):
+    other = next((name for name in missing if not _is_file(name)), "")
+    if part := other.removeprefix(PYTHON) if other.startswith(PYTHON) else "":
+        return f"{part}: was defined in Python alone; put it into a file, and train with that"
+    if other:
+        return f"own code is needed: install the package {other}, or open the run where it is"
+    here = shlex.join(word for name in missing for word in ("--code", name))
+    ways = [here] if all(map(os.path.exists, missing)) else []
+    if copies and all((copies / name).exists() for name in missing):
         ways.append(f"--trust-code to run the copy in {copies}")
     advice = ", or ".join(ways) or "--code and its path"
-    return f"own code is needed: {', '.join(missing)}; type {advice}"
-
-
-def _how_to_load(paths: Sequence[str]) -> str:
-    if not state.is_command:
-        return f"import {', '.join(Path(path).stem for path in paths)}"
-    return " ".join(shlex.join(["--code", path]) for path in paths)
-
-
-def same_part(name: str, code: Mapping[str, str]) -> Any:
-    """Return the loaded part with the text that ``code`` has of one from Python; None if none."""
-    if digest := code.get(f"{PYTHON}{name}"):
-        part = next((part for part in reversed(PARTS) if PARTS[part] == name), None)
-        return part if sha256(text_of(part).encode()) == digest else None
-    return None
+    return f"own code is needed: {', '.join(missing)}; type {advice} (in Python: import it)"
 
 
 def name_code(value: Any, origin: Path, *, is_typed: bool) -> dict[str, str]:
@@ -355,8 +364,8 @@ def name_code(value: Any, origin: Path, *, is_typed: bool) -> dict[str, str]:
         raise OwnCodeError(f"{origin}: code: should be a list of Python files, such as [part.py]")
     what = "a file in a run folder" if is_below_run(origin) else "a file that nobody has typed"
     if not is_typed or is_below_run(origin):
-        advice = _how_to_load([str(origin.parent / path) for path in value or ["FILE"]])
-        raise OwnCodeError(f"{origin}: {what} cannot name code; type {advice}")
+        words = [word for path in value for word in ("--code", str(origin.parent / path))]
+        raise OwnCodeError(f"{origin}: {what} cannot name code; type {shlex.join(words)}")
     return load([origin.parent / path for path in value])
 
 
@@ -371,27 +380,27 @@ def is_below_run(path: Path) -> bool:
 
 
 def options() -> list[str]:
+    """Return the options with which this call has named its own code."""
     if state.trusts_copies:
         return ["--trust-code"]
-    return [word for file in state.files.values() for word in ("--code", str(file.path))]
+    return [word for code in state.codes.values() for word in ("--code", str(code.path))]
 
 
 def sources_of(spec: BaseModel) -> set[str]:
     """Return the files and packages whose parts a spec uses; those of a teacher do not count."""
     sources = set()
-    for name, info in type(spec).model_fields.items():
-        if name in getattr(spec, "derived", ()):
-            continue
-        value = getattr(spec, name)
-        table, choice = table_of(info), choice_of(info)
+    if isinstance(spec, ModelSpec):
+        sources.add(FAMILIES[spec.family].source)
+    if isinstance(spec, TaskSpec):
+        sources.add(TASKS[spec.name].source)
+    if isinstance(spec, DataSpec) and (reader := split_name(spec.name)):
+        sources.add(reader[0].source)
+    for name in type(spec).model_fields.keys() - {*getattr(spec, "derived", ())}:
+        value, table = getattr(spec, name), table_of(type(spec).model_fields[name])
         if table is not None:
             sources.add(table[value].source)
         elif isinstance(value, BaseModel):
             sources |= sources_of(value)
-            if isinstance(value, DataSpec) and (reader := split_name(value.name)):
-                sources.add(reader[0].source)
-            if choice:
-                sources.add(choice.table[getattr(value, choice.key)].source)
     return sources - {""}
 
 
@@ -400,58 +409,67 @@ def code_of(spec: ExperimentSpec) -> dict[str, str]:
 
     That is the files of its parts and of loaded metrics, and the files that these import.
     """
-    return with_imports(sources_of(spec) | {row.source for row in METRICS.values() if row.source})
+    return code_of_parts(spec, *(row.source for row in METRICS.values() if row.source))
 
 
-def sources_of_model(spec: ModelSpec) -> set[str]:
-    return (sources_of(spec) | {FAMILIES[spec.family].source}) - {""}
+def code_of_parts(spec: BaseModel, *others: str) -> dict[str, str]:
+    """Return the own code of a spec's parts and of other sources, and what its files import."""
+    known = {code.module: code.name for code in state.codes.values()}
+    todo, found = [*others, *sources_of(spec)], dict[str, str]()
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found[name] = _identity(name) or ""
+            if name in state.codes:
+                todo += [known[module] for module in imported_by(state.codes[name], {*known})]
+    return dict(sorted(found.items()))
+
+
+def stored_code(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the own code that a training of a raw configuration runs, its teacher's included."""
+    parts = (value_at(config, field) for field in ("code", "task.teacher.code"))
+    items = [item for code in parts if isinstance(code, Mapping) for item in code.items()]
+    return {str(name): str(digest) for name, digest in items}
 
 
 def code_to_keep(spec: ExperimentSpec) -> dict[str, str]:
-    """Return the own code that a training runs: that of the experiment and of its teacher."""
     teacher = spec.task.taught_by
     return {**spec.code, **(teacher.code if teacher else {})}
 
 
-def with_imports(names: Iterable[str]) -> dict[str, str]:
-    """Return name -> SHA-256 or version, of files and packages and of what the files import."""
-    todo, seen = list(names), set()
-    while todo:
-        name = todo.pop()
-        if name not in seen:
-            seen.add(name)
-            _load_imported(name)
-            todo += state.files[name].imports if name in state.files else []
-    return {name: _identity(name) for name in sorted(seen)}
+def refuse_unsaved(spec: ExperimentSpec) -> None:
+    """Refuse a run with a part that no file has, because nobody could load the run."""
+    if part := next((name for name in code_to_keep(spec) if name.startswith(PYTHON)), None):
+        raise OwnCodeError(
+            f"{part.removeprefix(PYTHON)}: is defined in a notebook or script; to save a run with"
+            " it, put it into a file, such as my_part.py, and import that"
+        )
 
 
-def _identity(source: str) -> str:
-    if source in state.files:
-        return state.files[source].sha256
-    if not source.startswith(PYTHON):
-        return version(source)
-    if text := TEXTS.get(source):
-        return sha256(text.encode())
-    part = source.removeprefix(PYTHON)
-    if source not in TEXTS:  # a run that was read has it, but its code is not loaded
-        raise OwnCodeError(f"no part is called {part!r}{NEEDS_CODE}")
-    raise OwnCodeError(f"{part}: Python does not know its source text; define it in a file")
+def save_copies(spec: ExperimentSpec, folder: Path) -> None:
+    """Copy the own code of an experiment and of its teacher into the folder of a run or study."""
+    refuse_unsaved(spec)
+    for name in code_to_keep(spec):
+        for file, content in state.codes[name].contents.items() if name in state.codes else ():
+            path = folder / FOLDER / file
+            make_folder(path.parent)
+            commit(path, content)
 
 
-def save_copies(code: Mapping[str, str], folder: Path) -> None:
-    for name in code:
-        if name in state.files:
-            make_folder(folder / FOLDER)
-            commit(folder / FOLDER / name, state.files[name].content)
+def texts(spec: ExperimentSpec) -> dict[str, dict[str, str]]:
+    """Return the bytes of all own code as Latin-1, for the other processes of a training."""
+    codes = [state.codes[name] for name in code_to_keep(spec) if name in state.codes]
+    return {
+        c.name: {file: data.decode("latin-1") for file, data in c.contents.items()} for c in codes
+    }
 
 
-def texts(spec: ExperimentSpec) -> dict[str, str]:
-    """Return the bytes of each loaded file as Latin-1, for the other processes of a training."""
-    names = code_to_keep(spec).keys() & state.files.keys()
-    return {name: state.files[name].content.decode("latin-1") for name in sorted(names)}
+def load_texts(texts: Mapping[str, Mapping[str, str]]) -> None:
+    contents = {n: {k: t.encode("latin-1") for k, t in files.items()} for n, files in texts.items()}
+    load_codes([Code(Path(name), files) for name, files in contents.items()])
 
 
-def blame(error: BaseException) -> str:
+def locate_in_own_code(error: BaseException) -> str:
     """Return file, line and text of an error inside own code; empty if it is not from there.
 
     Ctrl-C, and the end of the process by another signal, are not from there.
@@ -460,7 +478,7 @@ def blame(error: BaseException) -> str:
     is_ours = bool(stack) and Path(stack[-1].filename).is_relative_to(PACKAGE)
     if isinstance(error, KeyboardInterrupt) or (is_ours and not isinstance(error, Exception)):
         return ""
-    paths = {str(file.path) for file in state.files.values()}
+    paths = {path for path, _ in state.modules.values()}
     paths |= {place_of(part).rpartition(":")[0] for part in PARTS}
     frames = [frame for frame in stack if frame.filename in paths]
     if not frames:
@@ -471,14 +489,10 @@ def blame(error: BaseException) -> str:
 
 def describe_error(error: BaseException) -> str:
     """Return the class and the first line of an error, whose own ``__str__`` may fail."""
-    try:
-        text = str(error)
-    except Exception:
-        text = ""
-    return f"{type(error).__name__}: {printable(text).partition(chr(10))[0]}".removesuffix(": ")
+    return printable(traceback.format_exception_only(error)[-1].partition("\n")[0])
 
 
 def place_of(part: Any) -> str:
     target = inspect.unwrap(part)
-    code: CodeType | None = getattr(getattr(target, "forward", target), "__code__", None)
+    code = getattr(getattr(target, "forward", target), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else target.__name__

@@ -10,9 +10,14 @@ from pydantic.fields import FieldInfo
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.own import FIELDS, NEEDS_CODE
 from vitcli.core.spec.rows import choice_of, table_of
-from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.stand_in import value_at
-from vitcli.runner.experiment.yaml_text import FILE_FIELDS, SET, FieldPath, Place, is_typed
+from vitcli.runner.experiment.yaml_text import (
+    FILE_FIELDS,
+    SET,
+    FieldPath,
+    Place,
+    is_typed,
+    value_at,
+)
 from vitcli.runner.text import closest, did_you_mean
 
 STUDY_FIELDS = (
@@ -32,7 +37,7 @@ SEPARATOR = re.compile(r",|(?<=\d) ?[xX] ?(?=\d)")
 """Separator of a list in other programs: ``48x32`` or ``0.5,0.5,0.5``."""
 
 
-def blame(place: Place, loc: FieldPath, problem: str) -> str:
+def with_place(place: Place, loc: FieldPath, problem: str) -> str:
     """Return a problem with its place in front.
 
     A problem of the whole experiment (an empty ``loc``) begins with the field to change.
@@ -82,7 +87,7 @@ def _suggest_value(loc: tuple[int | str, ...], kind: str, given: Any) -> str:
     field = _field_at(loc)
     name = ".".join(map(str, loc)).removeprefix("pretrain.")
     may_be_own = FIELDS.keys() & {name, name.removesuffix(".name")}
-    if kind == "literal_error" and may_be_own and not own_code.state.files:
+    if kind == "literal_error" and may_be_own:
         return NEEDS_CODE
     if given in ("None", "none") and field and type(None) in get_args(field.annotation):
         return "; write null"

@@ -10,50 +10,38 @@ from typing import Any
 
 from vitcli.runner.errors import OwnCodeError
 
-
-def _settings() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
-    """Return the function that sets a setting -> the setting, and that function."""
-    import torch
-
-    return {
-        "torch.set_default_dtype": (torch.get_default_dtype(), torch.set_default_dtype),
-        "torch.set_default_device": (
-            torch.get_default_device(),
-            lambda device: torch.set_default_device(None if device.type == "cpu" else device),
-        ),
-        "torch.set_grad_enabled": (torch.is_grad_enabled(), torch.set_grad_enabled),
-        "torch.set_num_threads": (torch.get_num_threads(), torch.set_num_threads),
-        "torch.set_float32_matmul_precision": (
-            torch.get_float32_matmul_precision(),
-            torch.set_float32_matmul_precision,
-        ),
-        "torch.use_deterministic_algorithms": (
-            torch.get_deterministic_debug_mode(),
-            torch.set_deterministic_debug_mode,
-        ),
-        "torch.autograd.set_detect_anomaly": (
-            torch.is_anomaly_enabled(),
-            torch.autograd.set_detect_anomaly,
-        ),
-        "torch.backends.cudnn": (
-            tuple(getattr(torch.backends.cudnn, name) for name in CUDNN),
-            lambda values: torch.backends.cudnn.set_flags(*values),
-        ),
-    }
-
-
+SETTINGS = (
+    *("default_dtype", "default_device", "num_threads"),
+    *("float32_matmul_precision", "deterministic_debug_mode"),
+)
+"""``torch.get_NAME`` returns the setting, ``torch.set_NAME`` sets it."""
 CUDNN = ("enabled", "benchmark", "benchmark_limit", "deterministic", "allow_tf32")
 """In the order of the arguments of ``set_flags``."""
+
+
+def _settings() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
+    """Return what sets a setting -> the setting, and the function that sets it."""
+    import torch
+
+    names = {f"torch.set_{name}": name for name in SETTINGS}
+    cudnn = torch.backends.cudnn
+    return {
+        **{k: (getattr(torch, f"get_{v}")(), getattr(torch, f"set_{v}")) for k, v in names.items()},
+        "torch.set_grad_enabled": (torch.is_grad_enabled(), torch.set_grad_enabled),
+        "torch.backends.cudnn": (
+            tuple(getattr(cudnn, name) for name in CUDNN),
+            lambda flags: cudnn.set_flags(*flags),
+        ),
+    }
 
 
 def _functions() -> dict[tuple[Any, str], Any]:
     """Return the module or class of torch, and the name of a function in it -> the function."""
     import torch
 
-    nn = torch.nn
-    modules = (torch, nn, nn.functional, nn.init, torch.random, torch.linalg, torch.optim)
-    values = [value for module in modules for value in vars(module).values()]
-    classes = {value for value in values if isinstance(value, type) and _is_of_torch(value)}
+    nn, optim = torch.nn, torch.optim
+    modules = (torch, nn.functional, nn.init, torch.linalg)
+    classes = (torch.Tensor, nn.Module, nn.Linear, nn.Conv2d, nn.LayerNorm, optim.AdamW, optim.SGD)
     return {
         (place, name): value
         for place in (*modules, *classes)
@@ -74,9 +62,10 @@ def unchanged(where: str) -> Iterator[None]:
         yield
     finally:
         changed = []
-        for name, (value, _) in _settings().items():
-            if value != settings[name][0]:
-                settings[name][1](settings[name][0])
+        for name, (value, change) in _settings().items():
+            if value != (before := settings[name][0]):
+                # The device cpu is the default; naming it would make each operation slower.
+                change(None if str(before) == "cpu" else before)
                 changed.append(name)
         now = _functions()
         for (place, name), value in functions.items():

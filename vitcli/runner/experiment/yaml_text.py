@@ -283,3 +283,10 @@ def without_results(text: str) -> str:
         if not dropping:
             kept.append(line)
     return "".join(kept)
+
+
+def value_at(raw: Any, field: str) -> Any:
+    """Return the value of a dotted field; None if it is not set."""
+    for key in field.split("."):
+        raw = raw.get(key) if isinstance(raw, Mapping) else None
+    return raw

@@ -20,11 +20,11 @@ from vitcli.core.spec.metrics import metric_of
 from vitcli.core.spec.task import TASKS, TaskRow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import flatten
-from vitcli.runner.experiment.diff import TEACHER_WEIGHTS
+from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, changed_fields, plain_fields
 from vitcli.runner.files import commit, make_output_folder, policy_hash, readable_json
 from vitcli.runner.overview.study_folder import StudyFolder, find_studies, split_seed
 from vitcli.runner.report import pages
-from vitcli.runner.run.compare import FACTS, differing_fields, short_setting
+from vitcli.runner.run.compare import FACTS, Config, differing_fields, short_setting
 from vitcli.runner.run.folder import RunDir, list_runs
 from vitcli.runner.run.listing import PAGE, PAGE_MARK, is_page_of_runs, short_data_name
 from vitcli.runner.run.record import RunRecord, curve, read_record
@@ -78,7 +78,7 @@ def collect(folder: Path, page: Path) -> dict[str, Any]:
     studies = find_studies(folder)
     defaults: list[dict[str, Any]] = []
     kinds: dict[frozenset[str], int] = {}  # of equal fields, so that no run gets another one's
-    references: dict[str, ExperimentSpec] = {}
+    references: dict[str, Config] = {}
     tasks: dict[str, Any] = {}
     runs = []
     for run in list_runs(folder):
@@ -86,9 +86,13 @@ def collect(folder: Path, page: Path) -> dict[str, Any]:
         tasks[kind_of(record)] = describe_task(record.task)
         entry = describe_run(record, references) | place_of(run, folder, studies)
         entry["curves"] = curves(record.metrics, record.task)
-        if spec := record.known_spec:
-            differing = set(flatten(spec.model_dump(mode="json", exclude_defaults=True)))
-            every = portable_fields(flatten(spec.model_dump(mode="json")))
+        if config := record.known_config:
+            if isinstance(config, ExperimentSpec):
+                every = flatten(config.model_dump(mode="json"))
+                differing = set(flatten(config.model_dump(mode="json", exclude_defaults=True)))
+            else:
+                every, differing = flatten(plain_fields(config)), {*flatten(changed_fields(config))}
+            every = portable_fields(every)
             shown = {name: value for name, value in every.items() if name not in HIDDEN_FIELDS}
             entry["config"] = {name: shown[name] for name in shown if name in differing}
             unchanged = {name: shown[name] for name in shown if name not in differing}
@@ -108,10 +112,11 @@ def collect(folder: Path, page: Path) -> dict[str, Any]:
 def kind_of(run: RunRecord) -> str:
     """Return the runs whose results can be compared: those of a task, by one metric."""
     name, metric = run.task_name, run.headline
-    return name if metric == TASKS[name].headline else f"{name}, {metric.label}"
+    row = TASKS.get(name)
+    return name if row and metric == row.headline else f"{name}, {metric.label}"
 
 
-def describe_run(run: RunRecord, references: dict[str, ExperimentSpec]) -> dict[str, Any]:
+def describe_run(run: RunRecord, references: dict[str, Config]) -> dict[str, Any]:
     """Return what the page shows about a run, apart from its configuration."""
     settings = run.changed(settings=differing_fields(run, references)).shown_settings
     return {

@@ -9,13 +9,22 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import metric_of
 from vitcli.core.spec.task import TaskRow
 from vitcli.runner.experiment.config import flatten
-from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, Change, differences, with_data_defaults
+from vitcli.runner.experiment.diff import (
+    DATA_FIELDS,
+    TEACHER_WEIGHTS,
+    Change,
+    differences,
+    raw_differences,
+    with_data_defaults,
+)
 from vitcli.runner.experiment.listing import base_spec
 from vitcli.runner.experiment.problems import field_names
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.files import readable_json
 from vitcli.runner.run.record import RunRecord
 
+Config = ExperimentSpec | dict[str, Any]
+"""A configuration, as plain data if it has own code."""
 MEASURES = (
     "test_accuracy",
     "test_loss",
@@ -50,7 +59,9 @@ def compare_runs(one: RunRecord, other: RunRecord) -> dict[str, dict[str, Change
     names |= dict.fromkeys(filter(metric_of, sorted(one.numbers.keys() ^ other.numbers.keys())))
     measures = {name: (one.numbers.get(name), other.numbers.get(name)) for name in names}
     return {
-        "config": differences(one.spec, other.spec),
+        "config": config_differences(
+            one.known_config or one.spec, other.known_config or other.spec
+        ),
         "environment": {name: pair for name, pair in facts.items() if pair[0] != pair[1]},
         "measured": {name: pair for name, pair in measures.items() if pair != (None, None)},
     }
@@ -60,20 +71,36 @@ HIDDEN = ("seed", "data.name", "code", TEACHER_WEIGHTS)
 """Fields that a list of runs shows anyway, or that follow from others."""
 
 
-def differing_fields(run: RunRecord, references: dict[str, ExperimentSpec]) -> dict[str, Any]:
+def config_differences(one: Config, other: Config) -> dict[str, Change]:
+    if isinstance(one, ExperimentSpec) and isinstance(other, ExperimentSpec):
+        return differences(one, other)
+    return raw_differences(_plain(one), _plain(other))
+
+
+def _plain(config: Config) -> dict[str, Any]:
+    return config.model_dump(mode="json") if isinstance(config, ExperimentSpec) else config
+
+
+def differing_fields(run: RunRecord, references: dict[str, Config]) -> dict[str, Any]:
     """Return the fields in which a run differs from its experiment: dotted field -> value.
 
-    ``references`` holds the spec that each experiment's runs are compared with. A missing one is
-    added: the experiment's file, or the first run if there is no such file.
+    ``references`` holds the configuration that each experiment's runs are compared with. A missing
+    one is added: the experiment's file, or the first run if there is no such file.
     """
-    spec, name = run.known_spec, run.experiment
-    if spec is None or name is None:
+    config, name = run.known_config, run.experiment
+    if config is None or name is None:
         return {}
     if name not in references:
-        references[name] = base_spec(name) or spec
-    found = differences(with_data_defaults(references[name], spec, run.meta), spec)
-    foreign = {f"model.{name}" for name in type(references[name].model).model_fields}
-    foreign -= {f"model.{name}" for name in type(spec.model).model_fields}
+        references[name] = base_spec(name) or config
+    base = references[name]
+    if isinstance(base, ExperimentSpec) and isinstance(config, ExperimentSpec):
+        found = differences(with_data_defaults(base, config, run.meta), config)
+        ours, theirs = type(config.model).model_fields, type(base.model).model_fields
+        foreign = {f"model.{name}" for name in theirs.keys() - ours.keys()}
+    else:
+        found = raw_differences(_plain(base), _plain(config))
+        foreign = {name for name, (_, value) in found.items() if value is None}
+        foreign |= {name for name in DATA_FIELDS if name in found and found[name][0] is None}
     return {
         field: value
         for field, (_, value) in found.items()

@@ -20,7 +20,7 @@ from vitcli.runner.experiment.config import (
     experiment_files,
     parse_experiment,
 )
-from vitcli.runner.experiment.yaml_text import MAX_BYTES, read_mapping
+from vitcli.runner.experiment.yaml_text import MAX_BYTES, Places, read_mapping
 from vitcli.runner.files import (
     LOCK,
     commit,
@@ -73,8 +73,8 @@ RESULT_STATES: tuple[Status, ...] = ("finished", "diverged")
 
 
 SEED = re.compile(rb"^seed: (\d{1,9})$", re.MULTILINE)
-_parsed_before: dict[tuple[bytes, bytes], ExperimentSpec] = {}
-"""What stands before and after the seed in a config.yaml -> its experiment."""
+_parsed_before: dict[Any, tuple[dict[str, Any], ExperimentSpec | None]] = {}
+"""What stands before and after the seed in a config.yaml -> its content and experiment."""
 
 
 EVENTS = "events.out.tfevents.[0-9]*.*.[0-9]*"
@@ -113,14 +113,23 @@ class RunDir:
                 return str(path.relative_to(folder))
         return str(self.path)
 
-    def command(self, verb: str, data_dir: Path | None = None, device: str = "auto") -> str:
+    def command(
+        self,
+        verb: str,
+        data_dir: Path | None = None,
+        device: str = "auto",
+        *,
+        of_config: bool = False,
+        more: Sequence[str] = (),
+    ) -> str:
         """Return a command about this run, such as ``vitcli eval quickstart``, ready to be typed.
 
         ``verb`` is with its options, such as ``train --resume``; on another ``device`` than that of
-        the run, it might not continue.
+        the run, it might not continue. With ``of_config``, it takes the run's config.yaml.
         """
-        name = f"./{self.name}" if self.name.startswith("-") else self.name  # it is no option
-        words = ["vitcli", *verb.split(), name]
+        name = str(self.path / CONFIG) if of_config else self.name
+        name = f"./{name}" if name.startswith("-") else name  # it is no option
+        words = ["vitcli", *verb.split(), name, *more]
         words += ["--data-dir", str(data_dir)] if data_dir else []
         words += ["--device", device] if device != "auto" else []
         has_copies = self.path.joinpath(own_code.FOLDER).is_dir()
@@ -144,7 +153,7 @@ class RunDir:
         for path in temporary_files(self.path):
             path.unlink(missing_ok=True)
         if spec.code or spec.task.taught_by:
-            own_code.save_copies(own_code.code_to_keep(spec), self.path)
+            own_code.save_copies(spec, self.path)
         commit(self.path / "config.yaml", config_text(spec).encode())
 
     def refuse_links(self) -> None:
@@ -179,20 +188,44 @@ class RunDir:
         """Return the step of the newest checkpoint; 0 if there is none."""
         return max(steps(self.checkpoints), default=0)
 
+    def config(self) -> dict[str, Any]:
+        """Read config.yaml as plain data."""
+        return self._parsed()[0]
+
     def spec(self) -> ExperimentSpec:
-        """Read config.yaml. Of runs that differ in their seeds alone, one is parsed."""
-        path = self.path / "config.yaml"
+        """Read and check config.yaml; the own code of its parts must be loaded."""
+        config, spec = self._parsed()
+        place = Places((), str(self.path / CONFIG))
+        copies = self.path / own_code.FOLDER
+        with _damage():
+            return spec or parse_experiment(config, place, is_stored=True, copies=copies)
+
+    def _parsed(self) -> tuple[dict[str, Any], ExperimentSpec | None]:
+        """Return config.yaml and, without own code, its spec.
+
+        Of runs that differ in their seeds alone, one is parsed.
+        """
+        path = self.path / CONFIG
         try:
             parts = SEED.split(read_bounded(path, MAX_BYTES))
         except (OSError, ValueError):  # the parser says why
             parts = []
-        if len(parts) != 3:
-            return _parsed(path)
-        before, seed, after = parts
-        spec = _parsed_before.get((before, after)) or _parsed(path)
-        if not own_code.unknown_code(spec.code):  # else its parts may be loaded later
-            _parsed_before[before, after] = spec
-        return spec.model_copy(update={"seed": int(seed)})
+        key = (parts[0], parts[-1]) if len(parts) == 3 else None
+        if key not in _parsed_before:
+            if not path.exists():
+                raise InputError(f"{path}: it is missing")
+            with _damage():
+                document = read_mapping(path)
+                config, spec = document.data, None
+                if not config.get("code"):
+                    copies = self.path / own_code.FOLDER
+                    spec = parse_experiment(config, document, is_stored=True, copies=copies)
+            if key is None:
+                return config, spec
+            _parsed_before[key] = config, spec
+        config, spec = _parsed_before[key]
+        seed = {"seed": int(parts[1])}
+        return config | seed, spec and spec.model_copy(update=seed)
 
     def set_status(
         self, state: Status, step: int, reason: str = "", reached: Mapping[str, Any] | None = None
@@ -240,13 +273,11 @@ class RunDir:
             return False
 
 
-def _parsed(path: Path) -> ExperimentSpec:
-    if not path.exists():
-        raise InputError(f"{path}: it is missing")
-    copies = path.parent / own_code.FOLDER
+@contextmanager
+def _damage() -> Iterator[None]:
+    """Turn what is wrong with a stored configuration into an InputError."""
     try:
-        document = read_mapping(path)
-        return parse_experiment(document.data, document, is_stored=True, copies=copies)
+        yield
     except OwnCodeError:
         raise
     except ConfigError as error:

@@ -8,13 +8,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import Any
 
-from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_text
-from vitcli.runner.experiment.yaml_text import read_mapping
-from vitcli.runner.files import read_bounded, sha256
-from vitcli.runner.run.compare import differing_fields
+from vitcli.runner.experiment.yaml_text import dump, read_mapping
+from vitcli.runner.run.compare import Config, differing_fields
 from vitcli.runner.run.folder import (
     EVENTS,
     FILES,
@@ -36,7 +34,7 @@ PAGE_MARK = '<meta name="generator" content="vitcli runs page">'
 
 def list_records(folder: Path | None = None) -> list[RunRecord]:
     """Return every run below a folder with the settings that differ, oldest first."""
-    references: dict[str, ExperimentSpec] = {}
+    references: dict[str, Config] = {}
     records = map(read_record, list_runs(folder or RUNS))
     return [record.changed(settings=differing_fields(record, references)) for record in records]
 
@@ -106,7 +104,8 @@ def is_run_folder(run: RunDir) -> bool:
     if read_record(run).status:
         return True
     try:
-        written = config_text(run.spec()).encode()
+        config = run.config()
+        written = (dump(config) if config.get("code") else config_text(run.spec())).encode()
     except UserError:
         return False
     # After a power loss, only the configuration may be left; a person writes it otherwise.
@@ -176,14 +175,17 @@ def delete_run_files(folder: Path) -> None:
 
 def delete_code_copies(folder: Path, configs: Iterable[Any]) -> None:
     """Delete the unchanged copies of own code in a run or study; ``configs`` hold their hashes."""
-    codes = [config.get("code") for config in configs if isinstance(config, dict)]
-    known = [item for code in codes if isinstance(code, dict) for item in code.items()]
     place = folder / own_code.FOLDER
-    for path in [] if place.is_symlink() else list(place.rglob("*")):
-        with contextlib.suppress(OSError, ValueError):  # a folder, or larger than own code
-            content = b"" if path.is_symlink() else read_bounded(path, own_code.MAX_BYTES)
-            if (str(path.relative_to(place)), sha256(content)) in known:
-                path.unlink()
+    hashes = [own_code.stored_code(config) for config in configs if isinstance(config, dict)]
+    known = {item for code in hashes for item in code.items()}
+    for name, digest in known if not place.is_symlink() else ():
+        with contextlib.suppress(OSError, ConfigError):  # changed, removed, or holds another file
+            code = own_code.read_copy(place, name)
+            if code.sha256 == digest and not any(path.is_symlink() for path in code.paths):
+                for path in code.paths:
+                    path.unlink()
+                for path in sorted({path.parent for path in code.paths} - {place}, reverse=True):
+                    path.rmdir()
 
 
 def remove_run(folder: Path) -> list[str]:

@@ -19,11 +19,11 @@ from pydantic.dataclasses import dataclass
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import Metric, metric_of
-from vitcli.core.spec.rows import as_tuple
+from vitcli.core.spec.rows import as_tuple, built_in
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS, TaskRow
-from vitcli.runner.errors import ConfigError, InputError, UserError
+from vitcli.runner.errors import InputError, UserError
 from vitcli.runner.experiment.config import STATISTICS, Experiment, config_hash, config_text
-from vitcli.runner.experiment.yaml_text import read_mapping
+from vitcli.runner.experiment.yaml_text import dump, value_at
 from vitcli.runner.files import open_regular, parse_strict_json, read_bounded, read_json, sha256
 from vitcli.runner.run.folder import (
     CONFIG,
@@ -68,6 +68,8 @@ EDITED = "it differs from that of the training"
 TEXTS = ("precision", "kernels", "lost_events", "sha256")
 COUNTS = (*("parameters", "forward_flops", "epochs", "steps", "step", "stopped_at", "num_test"),)
 COST_ENDINGS = ("seconds", "per_second", "flops")
+UNKNOWN = Metric(name="score", label="score")
+"""Headline of an own task whose run does not state it."""
 HEADLINE = ("name", "label", "scale", "unit", "digits", "short", "higher_is_better")
 """Facts of a headline metric in meta.json of a run with own code, which lists need without it."""
 COSTS = (
@@ -176,7 +178,8 @@ class RunRecord:
     """The same numbers of a training that ``--stop-after`` stopped, until it continues."""
 
     known_spec: Any = field(default=None, compare=False, repr=False)
-    """The configuration; None if config.yaml cannot be read, or is not that of the training."""
+    """The configuration; None if config.yaml cannot be read, or is not that of the training, or if
+    it has own code."""
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
     """Settings that differ from the experiment: dotted field -> value."""
     source: str = ""
@@ -209,14 +212,22 @@ class RunRecord:
         return value
 
     @property
+    def known_config(self) -> ExperimentSpec | dict[str, Any] | None:
+        """``known_spec``; that of a run with own code as plain data, because no code runs."""
+        is_damaged = any(problem.startswith(CONFIG) for problem in self.problems)
+        is_plain = self.config.get("code") and not is_damaged
+        return self.known_spec or (self.config if is_plain else None)
+
+    @property
     def task_name(self) -> str:
         """The task in config.yaml; the default task if the file does not say."""
         name = self.setting("task.name")
-        return name if isinstance(name, str) and name in TASKS else DEFAULT_TASK
+        is_known = isinstance(name, str) and (name in TASKS or self.config.get("code"))
+        return name if is_known else DEFAULT_TASK
 
     @property
     def task(self) -> TaskRow:
-        row = self.known_spec.task.row if self.known_spec else TASKS[self.task_name]
+        row = self.known_spec.task.row if self.known_spec else _task_row(self.config)
         return with_headline(row, self.meta)
 
     @property
@@ -511,7 +522,9 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
     result = _read_result(run, meta, problems)
     status, step, reason, reached = _status_of(run, found, result, problems)
     metrics: list[dict[str, Any]] = _read(run, METRICS, problems, _read_metrics) or []
-    spec = spec or _read_config(run, meta, problems)
+    config: dict[str, Any] = {}
+    if spec is None:
+        config, spec = _read_config(run, meta, problems)
     imported = bool(meta.get("imported"))
     if status == "finished":
         needed = [META] + [RESULT] * (not imported) + [METRICS] * (step > 0 and not imported)
@@ -520,7 +533,7 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
         is_cut = step > 0 and not imported and [line["step"] for line in metrics][-1:] != [step]
         if is_cut and METRICS not in {problem.partition(":")[0] for problem in problems}:
             problems.append(f"{METRICS}: it does not reach step {step}")
-    config = _raw_config(run, spec)
+    config = spec.model_dump(mode="json") if spec else config
     values = {
         **stored,
         "name": run.name,
@@ -532,15 +545,17 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
         "sessions": sessions,
         "meta": meta,
         "metrics": metrics,
+        "curve": headline_curve(metrics, spec or config, meta),
         "epochs": metrics[-1]["epoch"] if metrics else result.get("epochs", 0),
-        "curve": headline_curve(metrics, spec, with_headline(spec.task.row, meta)) if spec else (),
         "result": result,
         "reached": reached,
     }
-    if spec:
-        if stored.setdefault("seed", spec.seed) != spec.seed:
+    seed = spec.seed if spec else config.get("seed")
+    name = spec.data.name if spec else value_at(config, "data.name")
+    if type(seed) is int and isinstance(name, str):
+        if stored.setdefault("seed", seed) != seed:
             problems.append(f"{META}: its seed is {shorten(str(stored['seed']), MAX_ECHO)}")
-        values |= {"seed": spec.seed, "data": spec.data.name}
+        values |= {"seed": seed, "data": name}
         if imported and "data" not in meta:  # weights that came without a data set
             values["data"] = None
     while True:
@@ -654,32 +669,31 @@ def _is_record(record: Any) -> bool:
 
 def _read_config(
     run: RunDir, meta: Mapping[str, Any], problems: list[str]
-) -> ExperimentSpec | None:
-    """Return the configuration; None if it cannot be read, or is not that of the training."""
+) -> tuple[dict[str, Any], ExperimentSpec | None]:
+    """Return the configuration as plain data and, without own code, checked.
+
+    None of both if it cannot be read, or is not that of the training.
+    """
+    spec = None
     try:
-        spec = run.spec()
+        config = run.config()
+        if not config.get("code"):
+            spec = run.spec()
         now = run.config_sha256()
     except (UserError, OSError) as error:
         if isinstance(error, OSError):
             problems.append(f"{CONFIG}: {UNREADABLE}: {error.strerror}")
-            return None
+            return {}, None
         reason = str(error).splitlines()[0].removeprefix(str(run.path / CONFIG)).lstrip(": ")
         problems.append(f"{CONFIG}: {'line ' if reason[:1].isdecimal() else ''}{reason}")
-        return None
+        return {}, None
     # Old runs do not record the hash; a comment, or other blanks, change no field.
-    if meta.get("config_sha256") in (None, now, sha256(config_text(spec).encode())):
-        return spec
+    written = config_text(spec) if spec else dump(config)
+    same = (None, now, sha256(written.encode()))
+    if meta.get("config_sha256") in same:
+        return config, spec
     problems.append(f"{CONFIG}: {EDITED}")
-    return None
-
-
-def _raw_config(run: RunDir, spec: ExperimentSpec | None) -> dict[str, Any]:
-    if spec:
-        return spec.model_dump(mode="json")
-    try:
-        return read_mapping(run.path / CONFIG).data
-    except ConfigError:
-        return {}
+    return config, None
 
 
 def state_now(run: RunDir, status: str, reason: str, problems: Sequence[str]) -> tuple[Any, str]:
@@ -726,10 +740,33 @@ def curve(records: Sequence[Mapping[str, Any]], name: str) -> tuple[tuple[int, f
 
 
 def headline_curve(
-    records: Sequence[Mapping[str, Any]], spec: ExperimentSpec, row: TaskRow | None = None
+    records: Sequence[Mapping[str, Any]],
+    config: ExperimentSpec | Mapping[str, Any],
+    meta: Mapping[str, Any],
 ) -> tuple[tuple[int, float], ...]:
-    split = "val" if spec.data.val_split else "test"
-    return curve(records, f"{split}_{(row or spec.task.row).headline.name}")
+    """Return (epoch, headline number); none without a configuration."""
+    if isinstance(config, ExperimentSpec):
+        row, has_val = config.task.row, config.data.val_split
+    else:
+        row, has_val = _task_row(config), value_at(config, "data.val_split")
+    split = "val" if has_val else "test"
+    return curve(records, f"{split}_{with_headline(row, meta).headline.name}") if config else ()
+
+
+def _task_row(config: Mapping[str, Any]) -> TaskRow:
+    """Return the row of the task in a plain configuration; no code runs for an own task."""
+    task = config.get("task")
+    task = task if isinstance(task, Mapping) else {}
+    row = built_in(TASKS, task.get("name", DEFAULT_TASK))
+    if row is None:
+        own: dict[str, Any] = {"about": "own code", "headline": UNKNOWN, "classifies": False}
+        return replace(TASKS[DEFAULT_TASK], **(own if config.get("code") else {}))
+    try:
+        known: Any = row.spec_class.model_validate(task)
+    except ValidationError:
+        return row
+    stated: TaskRow = known.row
+    return stated
 
 
 def with_headline(row: TaskRow, meta: Mapping[str, Any]) -> TaskRow:

@@ -6,10 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from vitcli.runner.errors import InputError, UserError
-from vitcli.runner.experiment.own_code import FOLDER, code_to_keep
-from vitcli.runner.experiment.own_code import MAX_BYTES as MAX_CODE
-from vitcli.runner.experiment.stand_in import UNKNOWN
-from vitcli.runner.files import read_bounded, sha256
+from vitcli.runner.experiment.own_code import FOLDER, read_copy, stored_code
 from vitcli.runner.run.checkpoint import load_checkpoint
 from vitcli.runner.run.folder import (
     CONFIG,
@@ -23,7 +20,7 @@ from vitcli.runner.run.folder import (
     temporary_files,
 )
 from vitcli.runner.run.predictions import BROKEN_ARCHIVE
-from vitcli.runner.run.record import UNREADABLE, RunRecord, headline_key, read_record
+from vitcli.runner.run.record import UNKNOWN, UNREADABLE, RunRecord, headline_key, read_record
 
 
 @dataclass(frozen=True)
@@ -90,20 +87,16 @@ def _verdict(name: str, check: Callable[[], object]) -> Verdict:
 
 def _code_verdicts(record: RunRecord) -> list[Verdict]:
     """Return a verdict on each copy of own code; who has removed one names the file again."""
-    try:
-        code = code_to_keep(record.spec)
-    except UserError:  # a damaged config.yaml has a verdict of its own
-        return []
     copies = record.folder.path / FOLDER
     return [
-        _verdict(f"{FOLDER}/{name}", partial(_check_code, copies / name, digest))
-        for name, digest in code.items()
+        _verdict(f"{FOLDER}/{name}".rstrip("/"), partial(_check_code, copies, name, digest))
+        for name, digest in stored_code(record.config).items()
         if (copies / name).exists()
     ]
 
 
-def _check_code(path: Path, digest: str) -> None:
-    if sha256(read_bounded(path, MAX_CODE)) != digest:
+def _check_code(copies: Path, name: str, digest: str) -> None:
+    if read_copy(copies, name).sha256 != digest:
         raise ValueError("it was changed after the run began")
 
 

@@ -4,8 +4,13 @@ import shlex
 from collections import Counter
 
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.config import override, parse_experiment, typed_changes, typed_name
+from vitcli.runner.experiment.config import (
+    override,
+    parse_experiment,
+    typed_changes,
+    typed_command,
+    typed_name,
+)
 from vitcli.runner.experiment.yaml_text import dump
 from vitcli.runner.files import commit
 from vitcli.runner.search.trials import Trials
@@ -28,7 +33,6 @@ def make_document(trials: Trials) -> StudyResult:
     parameters = trials.read_plan()["parameters"]
     points = [trials.trial(dict(question.params)) for question in asked.values()]
     kinds = (PRUNED if r.reason.startswith(PRUNED) else r.state for r in records.values())
-    words = ["vitcli", "search", typed_name(search.path), *map(str, own_code.options())]
     doc = study_result(
         {point.variant: [records[point.folder]] for point in points},
         rows={
@@ -44,7 +48,10 @@ def make_document(trials: Trials) -> StudyResult:
         question=search.purpose.question,
         hypothesis=search.purpose.hypothesis,
         command=shlex.join(
-            [*(str(portable(word)) for word in words), *typed_changes(search.typed)]
+            [
+                *map(str, map(portable, typed_command("search", typed_name(search.path)))),
+                *typed_changes(search.typed),
+            ]
         ),
         threads=search.threads,
         num_comparisons=len(points),
@@ -91,7 +98,7 @@ def write_confirmation(trials: Trials, doc: StudyResult) -> str:
     }
     path = trials.root / f"{search.name}-confirm.yaml"
     commit(path, dump(study).encode())
-    words = ["vitcli", "ablate", str(path), *map(str, own_code.options())]
+    words = typed_command("ablate", str(path))
     words += ["--data-dir", str(options.data_dir)] if options.data_dir else []
     words += ["--device", options.device] if options.device != "auto" else []
     return shlex.join(words)

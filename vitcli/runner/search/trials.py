@@ -158,7 +158,7 @@ class Trials:
                     self.study.tell(question, state=TrialState.FAIL)
                     continue
                 trial = self.trial(point)
-                own_code.save_copies(own_code.code_to_keep(trial.spec), self.root)
+                own_code.save_copies(trial.spec, self.root)
                 plan = self.read_plan()
                 plan["parameters"][trial.variant] = model_size(trial.spec)
                 plan["trials"][trial.folder] = plan_entry(trial)

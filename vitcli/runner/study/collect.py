@@ -13,8 +13,7 @@ from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.engines.drivers import PLAN, rerun_before
 from vitcli.runner.errors import InputError
-from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.config import typed_changes, typed_name
+from vitcli.runner.experiment.config import typed_changes, typed_command, typed_name
 from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.files import read_json, readable_json
 from vitcli.runner.run.folder import RESULT_STATES
@@ -184,8 +183,9 @@ def read_results(
 
 def command(study: Study, only: Sequence[str] = ()) -> str:
     """Return the command that prints this table."""
-    words = ["vitcli", "ablate", shlex.quote(typed_name(study.path))]
-    words += [shlex.quote(str(portable(word))) for word in own_code.options()]
+    words = [
+        shlex.quote(str(portable(word))) for word in typed_command("ablate", typed_name(study.path))
+    ]
     if study.data is not None:
         words += ["--data", shlex.quote(str(portable(study.data)))]
     changes = {field: value for field, value in study.typed.items() if field != "data.name"}

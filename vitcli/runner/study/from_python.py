@@ -11,7 +11,6 @@ from pydantic import BaseModel
 from vitcli.core.spec.own import PARTS
 from vitcli.core.spec.task import TaskRow
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.yaml_text import document_of
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import NAME, Study, study_of
@@ -78,7 +77,6 @@ def define_study(
     if planned_seeds is not None:
         fields = {**fields, "planned_seeds": planned_seeds}
     chosen = range(int(seeds)) if isinstance(seeds, Integral) else seeds
-    own_code.state.typed.add(CALL)
     document = document_of(plain({**fields, "seeds": chosen, "variants": variants}), CALL)
     return study_of(document, Path(f"{name}.yaml"), None, typed)
 
@@ -92,17 +90,8 @@ def call_text(given: Mapping[str, Any]) -> str:
 
 
 def run_here(study: Study, root: Path, options: Options, on_message: Listener) -> StudyResult:
-    """Train the trials of a study that have no result, write its report and return its document.
-
-    If a part exists in this process only, trials are trained here, one at a time.
-    """
+    """Train the trials of a study that have no result, write its report and return its document."""
     names = tuple(variant.name for variant in study.variants)
-    is_here = any(own_code.exists_only_here(each.spec) for each in study.variants)
-    if is_here and options.jobs and options.jobs > 1:
-        raise ConfigError(
-            f"{CALL}: workers={options.jobs}: a part is defined in this process only, which trains"
-            " one trial at a time; move the part into a file and import it"
-        )
     if study.note:
         on_message(f"note: {study.note}")
     work = plan_study(study, root, names)

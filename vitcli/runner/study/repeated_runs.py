@@ -100,7 +100,9 @@ def training_command(record: RunRecord, seeds: Sequence[int]) -> str:
     for field, (_, used) in differences(file, spec).items():
         if field not in ("seed", "code", TEACHER_WEIGHTS):
             words += ["-s", f"{field}={format_value(portable(used))}"]
-    words += [word for file in spec.code if file.endswith(".py") for word in ("--code", file)]
+    words += [
+        word for file in spec.code if file.endswith((".py", "/")) for word in ("--code", file)
+    ]
     if len(seeds) == 1:
         return shlex.join([*words, "--seed", str(seeds[0])])
     numbers = " ".join(map(str, seeds))

@@ -103,7 +103,6 @@ def _set_up(
 
     return Setup(
         threads=work.study.threads,
-        in_process=any(own_code.exists_only_here(t.spec) for t in work.trials),
         count=limit_workers(work, options, worker_count(work.study.threads, options), on_message),
         pin=options.pin and pick_device(options.device).type == "cpu",
         request=options.request(),
@@ -190,7 +189,7 @@ def write_plan(work: StudyWork, options: Options, *, keep: bool = False) -> None
         "rerun": list(work.rerun),
     }
     for variant in study.variants:
-        own_code.save_copies(own_code.code_to_keep(variant.spec), work.root)
+        own_code.save_copies(variant.spec, work.root)
     commit_json(work.root / PLAN, content)
 
 

@@ -105,6 +105,8 @@ def _other_training(record: RunRecord, trial: Trial, threads: int) -> str:
     """Return why a folder does not hold a trial; empty if it does."""
     if record.problems:
         return record.reason
+    if record.config.get("code", {}) != trial.spec.code:
+        return "its own code is not that of the study"
     stored = record.spec
     differing = differences(stored, with_data_defaults(trial.spec, stored, record.meta))
     differing.pop(TEACHER_WEIGHTS, None)

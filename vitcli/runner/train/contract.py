@@ -5,6 +5,7 @@ Axes: B batch, N tokens, D embed_dim, h heads, d head_dim, K classes.
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from vitcli.core.models.own import CLOSE, OwnModel
 from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import seed_step
 from vitcli.runner.errors import OwnCodeError
-from vitcli.runner.experiment.own_code import blame, place_of
+from vitcli.runner.experiment.own_code import locate_in_own_code, place_of
 from vitcli.runner.experiment.torch_state import unchanged
 
 Shape = tuple[int, ...]
@@ -56,54 +57,56 @@ def own_parts(task: Task) -> Iterator[tuple[str, type, nn.Module]]:
     """Yield slot, class and module of each own part inside the module of a task."""
     for part in task.module.modules():
         if own_part := getattr(part, "own_part", None):
-            slot, part_class = own_part
-            yield slot, part_class, part
+            yield *own_part, part
 
 
 @contextmanager
 def watched(task: Task, seen: list[Tensor]) -> Iterator[None]:
-    """Check the output of each own part in the block, and append it to ``seen``."""
+    """Check the output of each own part in the block, and append it to ``seen``.
+
+    An error of the block without a line of own code in it, as a wrong signature, names the files.
+    """
     with ExitStack() as stack:
         for slot, part_class, part in own_parts(task):
-
-            def check(
-                module: nn.Module,
-                inputs: tuple[Any, ...],
-                out: Any,
-                slot: str = slot,
-                part_class: type = part_class,
-            ) -> None:
-                where = f"{place_of(part_class)}: {part_class.__name__}"
-                device = next(task.module.parameters()).device
-                if not isinstance(out, Tensor):
-                    raise OwnCodeError(f"{where} returned {type(out).__name__}, not a tensor")
-                wanted = SHAPES[slot](task, inputs)
-                if tuple(out.shape) != wanted:
-                    raise OwnCodeError(
-                        f"{where} returned the shape {tuple(out.shape)}, needed {wanted}"
-                    )
-                if out.device != device:
-                    raise OwnCodeError(f"{where} returned a tensor on {out.device}, not {device}")
-                if out.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-                    raise OwnCodeError(f"{where} returned {out.dtype}, needed torch.float32")
-                if not out.isfinite().all():
-                    raise OwnCodeError(f"{where} returned NaN or infinity for the first batch")
-                seen.append(out.detach().float())
-
+            check = partial(_check_output, task, seen, slot, part_class)
             stack.callback(part.register_forward_hook(check).remove)
-        yield
+        try:
+            with unchanged(_files(task)):
+                yield
+        except (TypeError, ValueError, RuntimeError) as error:
+            if locate_in_own_code(error) or "memory" in str(error):
+                raise
+            raise OwnCodeError(f"{_files(task)}: {error}") from error
 
 
-@contextmanager
-def errors_are_named(task: Task) -> Iterator[None]:
-    """Name the own code in an error of the block that has no line in it, as a wrong signature."""
-    try:
-        yield
-    except (TypeError, ValueError, RuntimeError) as error:
-        if blame(error) or "memory" in str(error):
-            raise
-        files = ", ".join(sorted(task.spec.code))
-        raise OwnCodeError(f"{files}: {error}") from error
+def _files(task: Task) -> str:
+    return ", ".join(sorted(task.spec.code))
+
+
+def _check_output(
+    task: Task,
+    seen: list[Tensor],
+    slot: str,
+    part_class: type,
+    module: nn.Module,
+    inputs: tuple[Any, ...],
+    out: Any,
+) -> None:
+    wanted, device = SHAPES[slot](task, inputs), next(task.module.parameters()).device
+    problem = ""
+    if not isinstance(out, Tensor):
+        problem = f"{type(out).__name__}, not a tensor"
+    elif tuple(out.shape) != wanted:
+        problem = f"the shape {tuple(out.shape)}, needed {wanted}"
+    elif out.device != device:
+        problem = f"a tensor on {out.device}, not {device}"
+    elif out.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        problem = f"{out.dtype}, needed torch.float32"
+    elif not out.isfinite().all():
+        problem = "NaN or infinity for the first batch"
+    if problem:
+        raise OwnCodeError(f"{place_of(part_class)}: {part_class.__name__} returned {problem}")
+    seen.append(out.detach().float())
 
 
 def tolerance_on(device: torch.device) -> float:
@@ -127,47 +130,38 @@ def are_same(task: Task, one: nn.Module, other: nn.Module, images: Images) -> bo
 @torch.no_grad()
 def check_parts(task: Task, batch: Batch, seed: int) -> None:
     """Pass a batch through the module twice, in evaluation mode, and check each own part."""
-    was_training = task.module.training
-    task.module.eval()
-    passes: list[list[Tensor]] = []
-    images = batch["images"]
-    tolerance = tolerance_on(images.device)
-    files = ", ".join(sorted(task.spec.code))
+    was_training, files, images = task.module.training, _files(task), batch["images"]
     state = task.module.state_dict()
     for name, value in state.items():
-        if not isinstance(value, Tensor):
-            kind = type(value).__name__
-            raise OwnCodeError(f"{files}: {name} is a {kind}, not a tensor; keep state in buffers")
-        if value.is_complex():
-            raise OwnCodeError(
-                f"{files}: {name} is complex; keep it as real numbers, and take"
-                " torch.view_as_complex in forward"
-            )
+        if not isinstance(value, Tensor) or value.is_complex():
+            kind = "complex" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            raise OwnCodeError(f"{files}: {name} is {kind}; keep state in buffers of real numbers")
+    task.module.eval()
+    passes: list[list[Tensor]] = []
     for model in task.module.modules():
         if isinstance(model, OwnModel) and images.shape[1:2] == (model.spec.in_chans,):
-            with unchanged(files), errors_are_named(task):
+            with watched(task, []):
                 model.check_head(images[:2].float())
     for _ in range(2):
         seed_step(images.device, seed, 0)
         seen: list[Tensor] = []
-        with unchanged(files), watched(task, seen), errors_are_named(task):
+        with watched(task, seen):
             numbers = task.losses(batch)
-        passes.append([*seen, *(value.detach().float() for value in numbers.values())])
         _check_losses(task, numbers)
+        passes.append([*seen, *(value.detach().float() for value in numbers.values())])
     task.module.train(was_training)
     if built := sorted(task.module.state_dict().keys() - state.keys()):
         raise OwnCodeError(
             f"{files}: {built[0]} is built in the first forward, so that no optimiser knows it;"
             " build it in __init__"
         )
-    if not all(
-        torch.allclose(one, other, rtol=tolerance, atol=tolerance)
-        for one, other in zip(*passes, strict=True)
-    ):
-        raise OwnCodeError(
-            f"{files}: the same batch gave other numbers the second"
-            " time; take random numbers from torch, whose generator vitcli seeds before each step"
-        )
+    tolerance = tolerance_on(images.device)
+    for one, other in zip(*passes, strict=True):
+        if not torch.allclose(one, other, rtol=tolerance, atol=tolerance):
+            raise OwnCodeError(
+                f"{files}: the same batch gave other numbers the second time; take random numbers"
+                " from torch, whose generator vitcli seeds before each step"
+            )
 
 
 def _check_losses(task: Task, numbers: Any) -> None:

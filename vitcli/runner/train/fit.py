@@ -13,6 +13,7 @@ from vitcli.core.models.own import GivenModel
 from vitcli.core.spec.families import model_spec
 from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError, DivergedError
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.build import new_module, without_memory
 from vitcli.runner.experiment.config import SIZES, Experiment
 from vitcli.runner.run.folder import RunDir, is_effectively_empty
@@ -94,6 +95,7 @@ def saved_epochs(
             "fit: save needs a model that can be built again; register its class with"
             " @vitcli.parts.model and take build_model(family=...)"
         )
+    own_code.refuse_unsaved(spec)
     refuse_changed(training)
     if isinstance(training.data, FoldData) and training.data.seed != spec.seed:
         seed = training.data.seed

@@ -167,7 +167,9 @@ class TensorBoard(Hook):
             for tag, pixels in training_pictures(trainer.task, module, trainer.data):
                 board.picture(pixels, trainer.step, tag)
         except Exception as error:  # of matplotlib, of its settings, or of a user's own part
-            reason = own_code.blame(error) or printable(f"{type(error).__name__}: {error}")
+            reason = own_code.locate_in_own_code(error) or printable(
+                f"{type(error).__name__}: {error}"
+            )
             trainer.warn_once(
                 f"{trainer.run.path}: a picture for TensorBoard cannot be drawn ({reason});"
                 " the training continues without it"
@@ -197,7 +199,7 @@ class EarlyStopping(Hook):
         return best in values and len(values) - 1 - values.index(best) >= self.patience
 
     def _values(self, trainer: Trainer) -> list[float]:
-        return [value for _, value in headline_curve(trainer.records, trainer.spec)]
+        return [value for _, value in headline_curve(trainer.records, trainer.spec, {})]
 
     def on_end(self, trainer: Trainer) -> None:
         """Restore the weights of the best evaluation; keep no later checkpoint and record.

@@ -3,7 +3,7 @@
 import signal
 import threading
 from types import FrameType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -16,8 +16,6 @@ class StopFlag:
     torchrun, which passes signals on, and sends SIGTERM to the ranks that are left when one fails.
     """
 
-    _in_threads: ClassVar[list[Self]] = []
-    """The flags of trainings in other threads than the main one, which get no signals."""
     is_patient = False
     """Whether a second signal does nothing in this whole process."""
 
@@ -37,18 +35,9 @@ class StopFlag:
         if threading.current_thread() is threading.main_thread():
             heard = [n for n in STOPPING if signal.getsignal(n) is not signal.SIG_IGN]
             self._previous = {each: signal.signal(each, self._note) for each in heard}
-        else:
-            self._in_threads.append(self)
         return self
 
-    @classmethod
-    def stop_threads(cls) -> None:
-        for flag in cls._in_threads:
-            flag.number = signal.SIGINT
-
     def __exit__(self, *_: object) -> None:
-        if self in self._in_threads:
-            self._in_threads.remove(self)
         if not self.again:
             return
         for each, previous in self._previous.items():

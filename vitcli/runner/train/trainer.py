@@ -110,7 +110,7 @@ class Trainer:
         is_lost = isinstance(error, ranks.LostRankError)
         try:
             if error and not isinstance(error, UserError) and not ranks.own_rank():
-                reason = own_code.blame(error)
+                reason = own_code.locate_in_own_code(error)
                 if reason or isinstance(error, Exception):  # else Ctrl-C
                     reason = reason or (str(error) if is_lost else own_code.describe_error(error))
                     self.run.set_status("failed", self.run.last_step(), reason)

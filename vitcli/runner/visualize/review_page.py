@@ -4,7 +4,6 @@ The page is one file. It needs no network, and its only script saves the correct
 """
 
 import contextlib
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from vitcli.runner.data.pictures import Box, picture_bytes, picture_to_draw
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.review import Doubt, Review
 from vitcli.runner.evaluate.scores import why_uncalibrated
-from vitcli.runner.experiment import own_code
 from vitcli.runner.figure_style import CMAP
 from vitcli.runner.files import commit, policy_hash
 from vitcli.runner.report import pages
@@ -57,11 +55,9 @@ def html(review: Review, folder: PictureFolder | None, moved: str = "") -> str:
     """
     root = folder.root if folder else None
     run, spec = review.found.run, review.found.spec.data
-    words = ["vitcli", "train", f"{run.path}/config.yaml", "-s", "data.corrections=corrections.csv"]
     made = read_corrections(spec.corrections, folder) if folder else {}
-    if moved:
-        words += ["--data", moved]
-    words += own_code.options()
+    more = ["--data", moved] if moved else []
+    verb = "train -s data.corrections=corrections.csv"
     classes = review.found.data.class_names
     script = pages.source("review.js")
     return pages.render(
@@ -74,7 +70,7 @@ def html(review: Review, folder: PictureFolder | None, moved: str = "") -> str:
         suspects=[_card(review, doubt, root) for doubt in review.suspects],
         copies=[[_card(review, doubt, root) for doubt in pair] for pair in review.copies],
         can_correct=root is not None,
-        command=shlex.join([*words, "--name", "NAME"]),
+        command=run.command(verb, of_config=True, more=[*more, "--name", "NAME"]),
         data={
             "classes": classes,
             "corrections": [
