@@ -39,7 +39,8 @@ def test_a_damaged_run_is_listed_and_removed_but_not_used(file, content, resumed
     assert states == {run.name: "damaged", other.name: "finished"}
     assert document("runs", "show", run.name)["state"] == "damaged"
     for command in (("runs", "verify"), ("runs", "record"), ("eval",), ("export",)):
-        assert file in said(4, *command, run.name) or command[-1] == "verify"
+        is_named = command == ("runs", "record") or (file == "config.yaml" and command[0] != "runs")
+        assert file in said(4, *command, run.name) or not is_named
     assert vitcli("train", "--resume", run.name)[0] == resumed
     said(0, "runs", "rm", "-y", run.name)
     assert not run.exists
