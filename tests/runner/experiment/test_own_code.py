@@ -124,6 +124,8 @@ def test_a_model_is_built_from_the_code_of_its_run_alone(downloaded, code, file,
     config = downloaded / "config.yaml"
     hashes = [f"  {name}: {sha256(text.encode())}" for name, text in code.items()] or ["  {}"]
     config.write_text(re.sub(r"^  far/: .*$", "\n".join(hashes), config.read_text(), flags=re.M))
+    meta = downloaded / "meta.json"
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"config_sha256": None}))
     Path(file).write_text(content)
     own_code.load([Path(file)])
     with pytest.raises(OwnCodeError, match=problem) if problem else nullcontext():
@@ -158,14 +160,15 @@ def test_a_stored_run_that_names_a_file_runs_nothing(downloaded, tiny):
     text, evil = config.read_text(), Path("evil.py").resolve()
     code = re.search(r"^code:\n  far/: \w+$", text, re.M)
     assert code
-    for wrong in (
-        f"base: {Path('e.yaml').resolve()}\n" + text.replace(code[0], "code: {}"),
-        text.replace(code[0], f"code: [{evil}]"),
-        text.replace(code[0], f"code:\n  {evil}: {sha256(CANARY.encode())}"),
-        text.replace(code[0], f"code:\n  ../../../evil.py: {sha256(CANARY.encode())}"),
+    base = f"base: {Path('e.yaml').resolve()}\n"
+    for wrong, ended in (
+        (base + text.replace(code[0], "code: {}"), 4),
+        (text.replace(code[0], f"code: [{evil}]"), 2),
+        (text.replace(code[0], f"code:\n  {evil}: {sha256(CANARY.encode())}"), 2),
+        (text.replace(code[0], f"code:\n  ../../../evil.py: {sha256(CANARY.encode())}"), 2),
     ):
         config.write_text(wrong)
-        vitcli("train --resume own --trust-code", 2)
+        vitcli("train --resume own --trust-code", ended)
     config.write_text(text)
     meta = json.loads((downloaded / "meta.json").read_text())
     (downloaded / "meta.json").write_text(json.dumps(meta | {"experiment": "e.yaml"}))
@@ -202,6 +205,8 @@ TWICE = f"{PART}(name='s')\ndef r(p): ...\n@schedule(name='s')\n"
         ("random.py", "", "random.py has the name of another module"),
         ("syntax.py", "def x(:\n", "syntax.py:1: SyntaxError"),
         ("beside.py", "import helper\n", r"beside.py:1: imports helper.*list it too"),
+        ("far.py", "import elsewhere\n", r"far.py:1: imports elsewhere.*list it too"),
+        ("space.py", "from spaced.util import x\n", r"space.py:1: imports spaced.*list it too"),
         ("shadow.py", f"{PART}(name='cosine')\ndef s(p): ...\n", "a part 'cosine' already"),
         ("twice.py", f"{TWICE}def t(p): ...\n", "twice.py:4: .*twice.py:2 has a part 's' already"),
         ("silent.py", f"{SILENT}raise E\n", "silent.py:3: in <module>: silent.E"),
@@ -209,8 +214,12 @@ TWICE = f"{PART}(name='s')\ndef r(p): ...\n@schedule(name='s')\n"
         ("latin.py", "# 1\n# 2\nx = '\udce9'\n", "latin.py:3: SyntaxError"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused(here, name, body, problem):
-    Path("helper.py").write_text("x = 1\n")
+def test_a_file_that_cannot_be_used_is_refused(here, monkeypatch, name, body, problem):
+    """Also one that imports a file of the person's from anywhere: an edit would not be seen."""
+    monkeypatch.syspath_prepend("lib")
+    for file in ("helper.py", "lib/elsewhere.py", "lib/spaced/util.py"):
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_text("x = 1\n")
     Path(name).write_text(body, errors="surrogateescape")
     (line,) = vitcli(f"experiments check --code {name}", 2).splitlines()
     assert re.search(problem, line)

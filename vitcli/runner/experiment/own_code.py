@@ -171,22 +171,35 @@ def _is_new(code: Code) -> bool:
 def imported_by(code: Code, known: set[str]) -> set[str]:
     """Return the other own code that a file or package imports, of which ``known`` are the names.
 
-    Any other file beside it is refused: its content would not be part of the configuration.
+    Any other code of the person is refused: its content would not be part of the configuration.
     """
     used = set()
     for path, content in code.modules.values():
         for line, module in _imports(path, content):
-            beside = code.path.parent / module
             if module in known:
                 used.add(module)
-            elif module == "vitcli":  # in a clone, its source is beside the file
-                continue
-            elif beside.with_suffix(".py").is_file() or (beside / INIT).is_file():
+            elif place := _own_place(module, code.path.parent):
                 raise OwnCodeError(
-                    f"{path}:{line}: imports {module}, which lies beside it; list it too, or put"
-                    " both into a package folder"
+                    f"{path}:{line}: imports {module} ({place}); list it too, or put both into a"
+                    " package folder"
                 )
     return used - {code.module}
+
+
+def _own_place(module: str, folder: Path) -> str:
+    """Return where a module is that is neither Python's nor of an installed package, or ''."""
+    if module == "vitcli" or module in sys.stdlib_module_names:
+        return ""
+    try:
+        spec = find_spec(module)
+    except ValueError:  # a module that a program has made
+        return ""
+    places = [spec.origin] if spec and spec.origin else []
+    places += spec.submodule_search_locations or [] if spec and not places else []
+    beside = (folder / f"{module}.py", folder / module / INIT)
+    places += [str(path) for path in beside if not places and path.is_file()]
+    installed = {"site-packages", "dist-packages"}
+    return next((place for place in places if not installed & {*Path(place).parts}), "")
 
 
 def _imports(path: str, content: bytes) -> Iterator[tuple[int, str]]:
