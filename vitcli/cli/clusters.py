@@ -64,14 +64,12 @@ def driver_words(root: Path) -> list[str]:
 
 
 def make_logs(root: Path) -> Path:
-    """Return the folder of the logs, which every machine must see."""
     make_output_folder(root)
     make_folder(logs := root.resolve() / LOGS)
     return logs
 
 
 def print_script(root: Path, threads: int, options: Options) -> None:
-    """Print a script for sbatch, an array of jobs with a driver each."""
     text = SCRIPT.format(
         name=root.resolve().name,
         count=options.jobs,
@@ -104,10 +102,7 @@ def drive(words: Sequence[str], folder: str, log: str) -> str:
 
 
 def train_on_ray(root: Path, threads: int, options: Options, gpus: float | None) -> None:
-    """Train the trials of a folder with drivers on a Ray cluster.
-
-    The cluster is that of RAY_ADDRESS or of this machine; without one, Ray starts here.
-    """
+    """Train with drivers on the cluster of RAY_ADDRESS or of this machine, or start one."""
     import ray
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no network that nobody asked for

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 import typer
 
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.report.report import Report, render
 from vitcli.runner.text import printable, wrap_line
 
@@ -112,8 +113,6 @@ def emit_report(report: Report, form: str) -> None:
 
 def confirmed(command: str, things: Sequence[str]) -> bool:
     """Ask for confirmation on a terminal. Without a terminal, raise ConfigError."""
-    from vitcli.runner.errors import ConfigError
-
     if sys.stdin is None or not sys.stdin.isatty():
         raise ConfigError(
             f"'vitcli {command}' asks for confirmation; without a terminal, type --yes"

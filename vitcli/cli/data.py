@@ -21,6 +21,7 @@ from vitcli.cli.options import (
     output_option,
     with_code,
 )
+from vitcli.runner.errors import CheckError
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, facts_of, hidden
 from vitcli.runner.text import quantity, size_text
 
@@ -75,7 +76,6 @@ def size_of(size: Sequence[int]) -> str:
 
 
 def where(status: "DataStatus") -> dict[str, Any]:
-    """Return where a data set is stored and in which form."""
     place = None if status.place is None else str(status.place)
     return {"kind": status.kind, "place": place, "decoded": [*map(str, status.decoded)]}
 
@@ -196,7 +196,6 @@ def check(
     from vitcli.runner.data import check as checked
     from vitcli.runner.data.find import check_name, own_path
     from vitcli.runner.data.picture_reader import list_pictures
-    from vitcli.runner.errors import CheckError
 
     for path in filter(None, (page, leave_out)):
         files.require_folder(path)

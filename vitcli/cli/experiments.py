@@ -10,6 +10,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import emit_exactly, emit_json, emit_report, say
 from vitcli.cli.options import Device, Format, Json, group, with_code
+from vitcli.runner.errors import CheckError, ConfigError
 from vitcli.runner.report.report import DataTable, Field, Report, facts_of
 from vitcli.runner.text import printable, quantity
 
@@ -139,7 +140,6 @@ def validate(
     Example:
       vitcli experiments validate mine.yaml
     """
-    from vitcli.runner.errors import ConfigError
     from vitcli.runner.search.validate import validate as check
 
     rows = [check(name) for name in names]
@@ -166,7 +166,6 @@ def check(device: Device = "cpu", form: Format = "text") -> None:
       vitcli experiments check --code part.py
     """
     from vitcli.core.spec.data import DATA_READERS
-    from vitcli.runner.errors import CheckError, ConfigError
     from vitcli.runner.experiment import own_code
     from vitcli.runner.train.check_code import check_code
 

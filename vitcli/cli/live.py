@@ -74,7 +74,6 @@ class Display:
         self._last = time.monotonic()
 
     def move(self, name: str, done: float, total: float | None, info: str) -> None:
-        """Show how far something is that is running."""
         self._running[name] = f"{name} {info}"
         if self._bars is None:
             if time.monotonic() - self._last > LINE_SECONDS:
@@ -86,7 +85,6 @@ class Display:
         self._bars.update(self._tasks[name], completed=done, total=total, info=printable(info))
 
     def end(self, name: str) -> None:
-        """Show no longer that something is running."""
         self._running.pop(name, None)
         if self._bars and name in self._tasks:
             self._bars.remove_task(self._tasks.pop(name))

@@ -63,8 +63,6 @@ RESOURCES = (
 
 
 class LazyCommands(Mapping[str, Any]):
-    """The rows of COMMANDS by name."""
-
     def __getitem__(self, name: str) -> Any:
         if name not in COMMANDS:
             raise KeyError(name)
@@ -178,13 +176,11 @@ def say_error(text: str) -> None:
 
 
 def stop(error: KeyboardInterrupt) -> NoReturn:
-    """Print that Ctrl-C ended the command, and exit with code 130."""
     say("stopped immediately")
     raise typer.Exit(130) from error
 
 
 def refuse(error: Any, context: typer.Context) -> NoReturn:
-    """Print what is wrong in a command line, and exit with code 2."""
     if type(error).__name__ == "NoArgsIsHelpError":  # a group of commands was named alone
         raise error
     message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")

@@ -17,6 +17,7 @@ from vitcli.cli.options import (
     exclude,
     with_code,
 )
+from vitcli.runner.errors import summarize_failures
 
 Top = Annotated[
     int | None,
@@ -61,7 +62,6 @@ def predict(
     """
     from vitcli.cli.live import counted
     from vitcli.runner.data.folder import picture_files
-    from vitcli.runner.errors import summarize_failures
     from vitcli.runner.evaluate.predict import Predictor, describe_model, report_of
     from vitcli.runner.evaluate.scores import why_uncalibrated
     from vitcli.runner.evaluate.weights import default_run

@@ -146,7 +146,6 @@ def letters_that_fit(text: str, width: float, size: float) -> int:
 
 
 def add_title(figure: Figure, title: str) -> None:
-    """Write the title at the top left. The figure grows by the title's lines."""
     width = figure.get_figwidth()
     text = wrap_text(title, width - 0.2, TITLE_SIZE)
     figure.set_figheight(figure.get_figheight() + 0.1 + 0.18 * (1 + text.count("\n")))
@@ -154,7 +153,6 @@ def add_title(figure: Figure, title: str) -> None:
 
 
 def add_source(figure: Figure, source: str) -> None:
-    """Write model, data and n at the bottom left. The figure grows by the text's lines."""
     width = figure.get_figwidth()
     text = wrap_text(source, width - 0.2, SOURCE_SIZE)
     figure.set_figheight(figure.get_figheight() + 0.1 + 0.14 * (1 + text.count("\n")))
@@ -169,7 +167,6 @@ def add_legend_beside(axes: Axes, **options: Any) -> Legend:
 def add_colour_bar(
     figure: Figure, image: AxesImage, axes: Axes | np.ndarray, label: str, **options: Any
 ) -> Colorbar:
-    """Add a colour bar in the full colours, also for a map that is drawn half transparent."""
     options = {"fraction": 0.04, "pad": 0.02} | options
     bar = figure.colorbar(image, ax=axes, **options)
     bar.set_label(label)

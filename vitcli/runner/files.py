@@ -139,7 +139,6 @@ def file_lock(path: Path, timeout: float = -1) -> FileLock:
 
 @contextlib.contextmanager
 def require_that_it_stays(folder: Path) -> Iterator[None]:
-    """Let an error say that a folder is gone in which this process works."""
     try:
         yield
     except FileNotFoundError as error:
@@ -151,13 +150,11 @@ def require_that_it_stays(folder: Path) -> Iterator[None]:
 
 
 def require_folder(path: Path) -> None:
-    """Refuse a path whose folder does not exist, before any work is done."""
     if not path.parent.is_dir():
         raise ConfigError(f"{path}: there is no folder {path.parent}")
 
 
 def require_replaceable(path: Path, is_own: Callable[[bytes], bool], what: str) -> None:
-    """Refuse to replace a file that holds something else than what vitcli writes there."""
     if not os.path.exists(path):
         return
     try:
@@ -177,7 +174,6 @@ def require_utf8(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its missing parents so that they survive a power cut."""
     if path.is_dir():
         return
     if not path.parent.exists():
@@ -231,7 +227,6 @@ def unwind_on_signals() -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder, so that the names of its files survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with errors_name(folder):
@@ -241,7 +236,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file to read it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
@@ -253,7 +247,6 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
-    """Return the content of a regular file of at most ``limit`` bytes."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
@@ -328,5 +321,4 @@ def policy_hash(source: str) -> str:
 
 
 def sha256(content: bytes) -> str:
-    """Return the SHA-256 as hexadecimal text."""
     return hashlib.sha256(content).hexdigest()

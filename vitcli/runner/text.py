@@ -73,7 +73,6 @@ def printable(value: object, *, keep: str = "", substitute: str | None = None) -
 
 
 def is_utf8(text: str) -> bool:
-    """Return whether a text, such as the name of a file, can be written as UTF-8."""
     return not any("\ud800" <= c <= "\udfff" for c in text)
 
 
@@ -136,7 +135,6 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a suggestion for a misspelt name; empty if no name is close."""
     name = closest(word, known)
     return f"; did you mean {name!r}?" if name else ""
 
@@ -183,7 +181,6 @@ def tera(flops: float | None) -> str:
 
 
 def percent(share: float, digits: int = 2) -> str:
-    """Return a share in percent, such as ``71.51 %``; a metric has ``Metric.text``."""
     return f"{100 * share:.{digits}f} %"
 
 
@@ -196,14 +193,12 @@ def signed(value: float | None, digits: int) -> str:
 
 
 def interval(low: float | None, high: float | None, digits: int) -> str:
-    """Return an interval of differences in brackets; empty if it is not known."""
     if low is None or high is None:
         return ""
     return f"[{signed(low, digits)}, {signed(high, digits)}]"
 
 
 def plain(value: float | None, digits: int) -> str:
-    """Return a number without a plus sign; empty if it is not known."""
     return "" if value is None else f"{value:.{digits}f}".replace("-", MINUS)
 
 
@@ -213,7 +208,6 @@ def p_text(p: float | None) -> str:
 
 
 def capitalize(text: str) -> str:
-    """Return a text with a capital first letter; the other letters do not change."""
     return text[:1].upper() + text[1:]
 
 

@@ -62,7 +62,6 @@ def facts(run: RunRecord) -> dict[str, str]:
 
 
 def all_fields(run: RunRecord) -> dict[str, Any]:
-    """Return the configuration without folders of this machine, its fields dotted."""
     return portable_fields(flatten(run.spec.model_dump(mode="json")))
 
 
@@ -209,7 +208,6 @@ TRACKERS: dict[str, Tracker] = {"wandb": WandbRun, "mlflow": MlflowRun, "trackio
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Refuse trackers that are unknown or not installed."""
     for name in names:
         if name not in TRACKERS:
             raise ConfigError(f"--track takes {', '.join(TRACKERS)}, not {name}")
@@ -234,7 +232,6 @@ def send(
 
 
 def replay(name: str, run: RunDir, offline: bool, on_message: Listener) -> None:
-    """Send a run that has ended to a tracker."""
     try:
         send(name, run, offline, read_record(run).metrics, on_message)
     except Exception as error:

@@ -179,7 +179,6 @@ class Explainer:
         )
 
     def _check_layers(self, layers: Sequence[int] | None) -> tuple[int, ...]:
-        """Return the layers as in ``MapRequest``."""
         try:
             if self.model.no_maps and layers:
                 raise ValueError(f"Grad-CAM of {self.predictor.run.name} reads its last layer only")
@@ -287,7 +286,6 @@ def _list_classes(names: Sequence[str], run: RunDir) -> str:
 
 
 def map_metadata(explanation: Explanation) -> dict[str, Any]:
-    """Return the explanation without its pictures and maps, as plain data."""
     always_averages = explanation.method not in METHODS_BY_HEAD
     return {
         "image": explanation.path,
@@ -308,7 +306,6 @@ def map_metadata(explanation: Explanation) -> dict[str, Any]:
 
 
 def to_npz(explanation: Explanation) -> bytes:
-    """Return the numbers of a map as an npz file."""
     with io.BytesIO() as file:
         np.savez(
             file,

@@ -62,7 +62,6 @@ def draw(explanation: Explanation, form: str, *, run: str, smooth: bool = False)
 
 
 def draw_figure(explanation: Explanation, *, run: str, smooth: bool = False) -> Figure:
-    """Draw the figure of the explanation's method."""
     if explanation.method == "head":
         return draw_heads(explanation, run)
     if explanation.method == "raw":
@@ -230,7 +229,6 @@ def draw_map_over_model_input(axes: Axes, explanation: Explanation, smooth: bool
 
 
 def frame_model_input(axes: Axes, explanation: Explanation) -> None:
-    """Draw a frame around the model's input, unless the input is the whole picture."""
     top, left, height, width = explanation.box
     if (height, width) != explanation.picture.shape[:2]:
         corner = (left - 0.5, top - 0.5)
@@ -241,10 +239,7 @@ def frame_model_input(axes: Axes, explanation: Explanation) -> None:
 
 
 def frame_query(axes: Axes, explanation: Explanation, box: Box) -> None:
-    """Draw a white frame around the queried patch, if there is one.
-
-    ``box`` is the model's input in the units of the axes.
-    """
+    """Draw a white frame around the queried patch; ``box`` is the input in units of the axes."""
     if explanation.query is None:
         return
     (row, column), (rows, columns) = explanation.query, explanation.grid
@@ -255,7 +250,6 @@ def frame_query(axes: Axes, explanation: Explanation, box: Box) -> None:
 
 
 def map_title(explanation: Explanation) -> str:
-    """Return what the map shows, in a few words."""
     who, verb = ("CLS", "attends") if explanation.has_cls else ("the pooled patches", "attends")
     if explanation.second_reader is not None:
         who, verb = f"{who} and the {explanation.second_reader} token", "attend"

@@ -75,7 +75,6 @@ def files_in_cache(name: str) -> list[Path]:
 
 
 def _sidecar(path: Path) -> Path:
-    """Return the path of the JSON file that holds the key and the SHA-256 of a cache file."""
     return path.with_suffix(".json")
 
 
@@ -213,7 +212,6 @@ def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _keep(path: Path, key: str, decoded: Decoded, on_message: Listener) -> bool:
-    """Write the arrays into the cache, and return whether that was possible."""
     facts, tensors = dict(vars(decoded.data)), dict[str, AnyPixels]()
     for split in SPLITS:
         if (images := facts.pop(split)) is None:

@@ -33,7 +33,6 @@ GROUND, INK, MUTED = "#f3f3f1", "#222222", "#707070"
 
 
 def write_contact_sheet(data: DataSet, path: Path) -> None:
-    """Write ten training images of each class as a PNG file; see ``require_png``."""
     facts = PngInfo()
     facts.add_text(*MARK)
     with io.BytesIO() as file:
@@ -46,7 +45,6 @@ def write_contact_sheet(data: DataSet, path: Path) -> None:
 
 
 def require_png(path: Path) -> None:
-    """Refuse a name that does not end in .png, a folder that does not exist, and other files."""
     if path.suffix.lower() != ".png":
         raise ConfigError(f"{path}: the picture is a PNG; name it {path.with_suffix('.png').name}")
     require_folder(path)
@@ -54,7 +52,6 @@ def require_png(path: Path) -> None:
 
 
 def contact_sheet(data: DataSet) -> Image.Image:
-    """Return the sheet: a title and one row per class, with its name and up to ten images."""
     rows = []
     for label, name in enumerate(data.class_names[:MAX_ROWS]):
         first = (data.train.labels == label).nonzero().flatten()[:COLUMNS]  # an unbiased sample

@@ -54,7 +54,6 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
 
 
 def apply_corrections(data: DataSet, corrections: Corrections) -> DataSet:
-    """Return a data set without the pictures that are left out, and with the other labels."""
     train, test = (_corrected(images, corrections) for images in (data.train, data.test))
     val = data.val and _corrected(data.val, corrections)
     lost = {*data.train.labels.tolist()} - {*train.labels.tolist()}

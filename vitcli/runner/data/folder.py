@@ -207,7 +207,6 @@ def _val_classes(folder: Path, names: Sequence[str], notes: list[str]) -> dict[s
 
 
 def _note_unused(folder: Path, has_pictures: bool, notes: list[str]) -> None:
-    """Note what a class folder holds beside pictures: folders and other files."""
     inner = [entry for entry in _visible(folder) if entry.is_dir()]
     if not has_pictures:
         what = "folders but no pictures" if inner else "no pictures"
@@ -239,7 +238,6 @@ def _class_folders(folder: Path) -> list[Path]:
 
 
 def _folders(folder: Path, names: Collection[str] = ()) -> list[Path]:
-    """Return the folders in a folder, by name, without hidden ones."""
     entries = _visible(folder)
     for entry in entries:
         is_meant = not names or entry.name.casefold() in names

@@ -189,7 +189,6 @@ class DataStatus:
 
 
 def data_status(name: str, data_dir: Path | None = None) -> DataStatus:
-    """Return where a data set is and which decoded copies the cache has. Reads no image."""
     check_name(name)
     path, kind, place = own_path(name), "missing", None
     if name in GENERATED:

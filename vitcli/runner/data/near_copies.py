@@ -99,7 +99,6 @@ def _similarities(
 
 
 def _tint(colours: Tensor) -> Tensor:
-    """Return the mean colours without their brightness, (N, C)."""
     means = colours.mean((2, 3))
     return means - means.mean(1, keepdim=True)
 
@@ -149,10 +148,7 @@ def exact_copies(test: Named, train: Named) -> list[tuple[str, str]]:
 
 
 def content_digests(folder: PictureFolder, rows: Sequence[int]) -> list[bytes]:
-    """Return the SHA-256 of pictures as they are stored, whatever the size at which they are read.
-
-    Of a file, it is that of its bytes; of an image in an array, that of its pixels.
-    """
+    """Return the SHA-256 of pictures as stored: of the bytes of a file, the pixels of an array."""
     if not folder.arrays:
         paths = (folder.paths[row] for row in rows)
         return [hashlib.sha256(picture_bytes(path)).digest() for path in paths]

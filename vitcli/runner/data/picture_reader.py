@@ -380,7 +380,6 @@ def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
 def read_own(
     spec: DataSpec, data_dir: Path | None, extras: Collection[str], on_message: Listener
 ) -> tuple[DataSet, Mapping[str, str], bool]:
-    """Return the pictures, the group of each, and whether their test set was held out here."""
     folder = listed_for(spec, data_dir)
     groups = group_of(folder, spec.group)
     file = array_file(spec.name, spec.resize, data_dir)
@@ -465,7 +464,6 @@ def _report_extras(decoded: Decoded, extras: Collection[str], on_message: Listen
 
 
 def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
-    """Return the user's own pictures, as the row of the prefix lists them."""
     row, path = require_packages(name), own_path(name, data_dir)
     folder = load_target(row.build)(path if row.is_path else str(path))
     if not isinstance(folder, PictureFolder):
@@ -479,7 +477,6 @@ def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
 
 
 def require_packages(name: str) -> DataReader:
-    """Return the row of a name of the user's own pictures."""
     prefix = name.partition(":")[0]
     row = DATA_READERS[prefix]
     if missing := [package for package in row.packages if find_spec(package) is None]:

@@ -41,7 +41,6 @@ MAX_MEMBERS = 1000
 
 
 def read_original(row: CatalogueRow, source: Source) -> tuple[Images, Images]:
-    """Check an archive or a folder of original files and return (train, test)."""
     root = cache_root()
     with scratch_folder(root if os.access(root, os.W_OK) else None, "verified-") as folder:
         private = folder / row.folder

@@ -116,7 +116,6 @@ class Review:
 
 
 def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any) -> Review:
-    """Find pictures of a run that a person should look at."""
     spec = find_run(name).spec()
     if not spec.task.row.classifies:
         raise ConfigError(
@@ -255,7 +254,6 @@ def _doubts(
 
 
 def _method(found: TrainedRun) -> str | None:
-    """Return the default method of the run's maps; None for a model without maps."""
     model = found.model
     if not isinstance(model, MappedModel) or not model.has_attention_weights:
         return None

@@ -125,7 +125,6 @@ def _code_of(run: RunDir, theirs: ExperimentSpec, asked: TeacherSpec) -> dict[st
 
 
 def _read(asked: TeacherSpec, seed: int) -> tuple[RunDir, dict[str, "Tensor"], str]:
-    """Return the run of a teacher, the weights of its encoder and their SHA-256."""
     from vitcli.runner.evaluate.weights import encoder_weights, weights_sha256
 
     name = asked.run_for(seed)

@@ -56,7 +56,6 @@ def zero_shot_report(
 
 
 def check_names(names: Sequence[str]) -> list[str]:
-    """Return the names without outer spaces."""
     stripped = [name.strip() for name in names]
     if "" in stripped or len(stripped) < 2:
         raise ConfigError('--classes takes at least two names, such as --classes "cat,dog"')

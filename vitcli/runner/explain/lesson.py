@@ -79,7 +79,6 @@ class Texts(Formatter):
 
 
 def lesson_of(name: str, subject: Subject) -> Lesson:
-    """Return a topic on a model and a picture."""
     texts = TOPICS[name]
     shown: Shown = load_target(f"vitcli.runner.explain.shown:explain_{name}")(subject)
     values = subject.sizes() | shown.numbers | shown.words

@@ -246,7 +246,6 @@ def passed_messages(layer: Layer) -> Tensor:
 
 @torch.no_grad()
 def explain_graph(subject: Subject) -> Shown:
-    """Show the graph of the last layer, mean over heads."""
     layer, sizes = subject.layers[-1], subject.sizes()
     weights, size = layer.weights[0].mean(0), sizes["tokens"]
     received = weights.sum(0)
@@ -341,7 +340,6 @@ def answer(subject: Subject, model: VisionTransformer) -> Tensor:
 
 
 def best_class(predictor: Predictor, logits: Tensor) -> str:
-    """Return the most likely class with its probability; empty if the model does not classify."""
     if not predictor.classifies:
         return ""
     share, best = (logits / predictor.temperature).softmax(-1).max(-1)

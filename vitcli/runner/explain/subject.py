@@ -92,7 +92,6 @@ class Subject:
         return f"register {token + (self.model.cls_token is None)}"
 
     def facts(self) -> dict[str, str]:
-        """Return what model and picture are, by name."""
         rows, columns = self.model.grid_size
         prefix = self.model.num_prefix_tokens
         extra = f" + {prefix} without a place (CLS, registers)" if prefix else ""
@@ -131,7 +130,6 @@ def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
 
 
 def png(pixels: Tensor) -> bytes:
-    """Return (H, W, 3 or 4) uint8 as a PNG picture."""
     with io.BytesIO() as file:
         Image.fromarray(pixels.numpy()).save(file, "PNG")
         return file.getvalue()
@@ -139,7 +137,6 @@ def png(pixels: Tensor) -> bytes:
 
 @torch.no_grad()
 def look(predictor: Predictor, seen: Tensor, picture_name: str) -> Subject:
-    """Return what the layers of a model compute on a picture (C, H, W) uint8."""
     model, data = predictor.model, predictor.spec.data
     assert isinstance(model, VisionTransformer)
     batch = normalize(seen[None], torch.tensor(data.mean), torch.tensor(data.std))
@@ -166,7 +163,6 @@ def look(predictor: Predictor, seen: Tensor, picture_name: str) -> Subject:
 
 
 def check_model(model: Any, name: str) -> None:
-    """Refuse a model that the topics do not describe."""
     remedy = "name a Vision Transformer with softmax attention, such as cifar10-pocket"
     if not isinstance(model, VisionTransformer):
         lacks = model.no_maps or "is not explained"

@@ -13,7 +13,6 @@ TOPICS: dict[str, dict[str, Any]] = OVERVIEW.pop("topic")
 
 
 def check_topic(name: str) -> str:
-    """Return the name of a topic."""
     if name not in TOPICS:
         hint = did_you_mean(name, TOPICS) or f"; the topics are {', '.join(TOPICS)}"
         raise ConfigError(f"{name}: no such topic{hint}")

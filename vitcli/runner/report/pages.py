@@ -58,7 +58,6 @@ def embedded_figures(
 
 
 def decimals(value: float | None, digits: int) -> str:
-    """Return a number with decimals and separators of thousands; empty for None."""
     return "" if value is None else f"{value:,.{digits}f}"
 
 

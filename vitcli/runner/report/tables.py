@@ -147,7 +147,6 @@ def lay_out(table: Table, width: int | None = None, *, is_study: bool = False) -
 
 
 def _limits(table: Table, i: int) -> tuple[int, int]:
-    """Return the least width of a column, and the width of its longest cell."""
     from rich.cells import cell_len  # some letters are two columns wide
 
     cells = [row[i] for row in table.rows]
@@ -191,7 +190,6 @@ def _without_formula(cell: Any) -> Any:
 
 
 def csv_text(path: Path) -> str:
-    """Return the text of a CSV file."""
     name = printable(path)
     try:
         content = read_bounded(path, MAX_BYTES)
@@ -266,7 +264,7 @@ def unguarded(cell: str) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """Return a GitHub table below its caption, followed by the notes as a list."""
+    """Return a GitHub table between its caption and its notes."""
     heads = [escape_markdown(column.header) for column in table.columns]
     rows = [[escape_markdown(cell) for cell in row] for row in table.rows]
     numeric = [i for i, column in enumerate(table.columns) if column.align == "r"]

@@ -31,7 +31,6 @@ KERNEL_LINES = {"fused": ("s", "--"), "native": ("D", ":")}
 
 
 def prepare_figure(path: Path) -> None:
-    """Check the name of a figure and create its folder, before anything is measured."""
     if path.suffix[1:] not in METADATA:
         raise ConfigError(f"-o {path}: name it .{', .'.join(METADATA)}")
     make_output_folder(path.parent)

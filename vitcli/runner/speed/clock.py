@@ -21,7 +21,6 @@ def now(device: torch.device) -> float:
 
 
 def timed(work: Callable[[], object], device: torch.device) -> float:
-    """Return the seconds of one call."""
     began = now(device)
     work()
     return now(device) - began

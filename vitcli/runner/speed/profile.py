@@ -93,7 +93,6 @@ def costliest(averages: Iterable[Any], *, on_gpu: bool) -> list[dict[str, Any]]:
 
 
 def describe_operator(operator: str) -> str:
-    """Return the description of an operator such as ``aten::addmm``, or its name."""
     name = operator.rpartition("::")[2].lstrip("_")
     if name in DESCRIPTIONS:
         return DESCRIPTIONS[name]

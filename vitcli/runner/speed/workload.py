@@ -58,7 +58,6 @@ class Workload:
             yield from self.training.task.batches(self.training.data, epoch)
 
     def steps(self) -> Iterator[Step]:
-        """Take training steps without end."""
         return itertools.chain.from_iterable(map(self.training.run_epoch, itertools.count()))
 
     @property

@@ -83,7 +83,6 @@ class TrainedModel:
         return "logits" if self.classifies else "features"
 
     def as_output(self, encoder: ImageModel) -> nn.Module:
-        """Return the module that computes the output of an encoder like that of the run."""
         return encoder if self.classifies else Features(encoder).eval()
 
     def state(self) -> dict[str, Tensor]:
@@ -166,7 +165,6 @@ def read_safetensors(path: Path, model: TrainedModel) -> Reloaded:
 
 
 def write_pt2(model: TrainedModel, path: Path) -> Facts:
-    """Write a program of ``torch.export``, for any number of images."""
     module = model.as_output(model.encoder)
     try:
         program = torch.export.export(module, (model.images(TRACED),), dynamic_shapes=({0: BATCH},))
@@ -183,7 +181,6 @@ def read_pt2(path: Path, model: TrainedModel) -> Reloaded:
 
 
 def write_onnx(model: TrainedModel, path: Path) -> Facts:
-    """Write an ONNX model for any number of images."""
     try:
         program = torch.onnx.export(
             model.as_output(model.encoder),
@@ -208,7 +205,6 @@ def write_onnx(model: TrainedModel, path: Path) -> Facts:
 
 
 def read_onnx(path: Path, model: TrainedModel) -> Reloaded:
-    """Return the model in a file, computed by ONNX Runtime on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -240,7 +236,6 @@ Other images were not measured.
 
 
 def write_card(model: TrainedModel, path: Path) -> Facts:
-    """Write a model card for the Hugging Face Hub, with the numbers of the run."""
     from huggingface_hub import EvalResult, ModelCardData
 
     run, spec, record = model.run, model.spec, read_record(model.run)
@@ -273,7 +268,6 @@ def write_card(model: TrainedModel, path: Path) -> Facts:
 
 
 def stated(model: TrainedModel, record: RunRecord) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the number that the Hub reads, and the rows of the card's table."""
     metric, result, meta = model.spec.task.row.headline, record.result, record.meta
     key = headline_key(result, metric.name)
     if key not in result:

@@ -72,7 +72,6 @@ class NpzArray:
                 raise ValueError(f"{held:,} bytes of values, the header says {self.nbytes:,}")
 
     def parts(self, count: int) -> Iterator[np.ndarray]:
-        """Yield ``count`` rows at a time."""
         each = math.prod(self.shape[1:]) * self.dtype.itemsize
         with _open(self.path, self.member) as (file, _):
             file.read(self._start)
@@ -189,7 +188,6 @@ def _listed(
 def _classes(
     values: Sequence[int | str], trained: Sequence[int | str], given: Sequence[str]
 ) -> tuple[tuple[str, ...], list[int]]:
-    """Return the names of the classes, and the class of each image."""
     known = sorted({*trained})
     if strange := sorted({*values} - {*known}):
         raise ValueError(f"class {strange[0]!r} has no training image")

@@ -82,7 +82,6 @@ def _place(kind: str, name: str) -> Path:
 
 
 def _cached(place: Path, stamp: str) -> PictureFolder | None:
-    """Return the pictures that were unpacked before; None if there are none, or some are lost."""
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, InputError):
         facts = read_json(place / FACTS)
         if facts["stamp"] == stamp and facts["table"] == sha256((place / TABLE).read_bytes()):
@@ -188,7 +187,6 @@ def _text(value: object) -> str:
 
 
 def _columns(schema: Any, notes: list[str]) -> tuple[str, str, list[str]]:
-    """Return the columns of picture and label, and the names of the classes if they are known."""
     from pyarrow import types
 
     noted: dict[str, Any] = {}
@@ -234,7 +232,6 @@ def list_hub(name: str) -> PictureFolder:
 
 
 def fetch_hub(name: str, offline: bool, on_message: Listener) -> PictureFolder:
-    """Download a data set of the Hub, unless it is here, and list its pictures."""
     if not is_offline(offline):
         with contextlib.suppress(InputError):
             return list_hub(name)
@@ -250,7 +247,6 @@ def hub_folders(name: str) -> list[Path]:
 
 
 def _keep(name: str, place: Path, *, offline: bool) -> None:
-    """Write a data set as Parquet files, from the cache of the library or from the Hub."""
     import datasets
     from huggingface_hub import constants
 
