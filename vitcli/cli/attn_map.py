@@ -259,10 +259,7 @@ def is_file_name(output: Path) -> bool:
 
 
 def target_of(picture: str, output: Path | None, ending: str, taken: set[Path]) -> Path:
-    """Return the file to write: ``-o``, or a file named after the picture and the kind of map.
-
-    If two pictures are called ``x.png``, the name of the second map starts with ``x-2``.
-    """
+    """Return ``-o``, or a free name of the picture and the kind of map, such as ``x-2-cls.png``."""
     if output is not None and is_file_name(output):
         return output
     stem = "stdin" if picture == "-" else Path(picture).stem

@@ -100,10 +100,7 @@ def shorten_pretraining(
 def load_changed(
     name: str, changes: Mapping[str, Any], options: Mapping[str, str] | None = None
 ) -> "Experiment":
-    """Return an experiment with ``changes``, and print a note about them if there is one.
-
-    ``options`` maps a field to the option that set it, if that is not ``--set``.
-    """
+    """Return an experiment with ``changes``, which ``options`` set, and print its note."""
     from vitcli.runner.experiment.config import load_experiment
     from vitcli.runner.run.folder import CONFIG
     from vitcli.runner.run.record import named_as_run

@@ -1,7 +1,6 @@
 """Console output: results on stdout, messages on stderr, control characters escaped."""
 
 import contextlib
-import json
 import os
 import shutil
 import sys
@@ -69,10 +68,6 @@ def wrapped(text: str, stream: TextIO | None) -> str:
     if width is None:
         return text
     return "\n".join(wrap_line(line, width) for line in text.split("\n"))
-
-
-def emit_json(value: Any) -> None:
-    emit_exactly(json.dumps(value, indent=2, allow_nan=False, default=str))
 
 
 def is_live(stream: Any = None) -> bool:

@@ -100,10 +100,7 @@ def read_options(
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Put the parameters of ``read_options`` in the place of a command's ``options``.
-
-    The keyword-only ones come last.
-    """
+    """Put the parameters of ``read_options`` in place of ``options``, keyword-only ones last."""
     signature = inspect.signature(command)
     added = inspect.signature(read_options).parameters
     last = [option for option in added.values() if option.kind is option.KEYWORD_ONLY]

@@ -1,5 +1,6 @@
 """`vitcli experiments`: the experiment files."""
 
+import json as json_text
 import shlex
 from dataclasses import asdict
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Annotated
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit_exactly, emit_json, emit_report, say
+from vitcli.cli.console import emit_exactly, emit_report, say
 from vitcli.cli.options import Device, Format, Json, group, with_code
 from vitcli.runner.errors import CheckError, ConfigError
 from vitcli.runner.report.report import DataTable, Field, Report, facts_of
@@ -202,4 +203,4 @@ def schema(json: Json = False) -> None:
     from vitcli.runner.search.definition import SearchFile
     from vitcli.runner.study.definition import StudyFields
 
-    emit_json(file_schema(StudyFields, SearchFile))
+    emit_exactly(json_text.dumps(file_schema(StudyFields, SearchFile), indent=2))

@@ -12,6 +12,7 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit, make_output_folder
 from vitcli.runner.report.report import Report, facts_of
 from vitcli.runner.report.tables import make_table, plain
+from vitcli.runner.text import did_you_mean
 
 if TYPE_CHECKING:
     from vitcli.runner.explain.lesson import Lesson
@@ -21,11 +22,7 @@ if TYPE_CHECKING:
 
 Topic = Annotated[
     str | None,
-    typer.Argument(
-        metavar="TOPIC",
-        help="Topic to explain.",
-        show_default="list the topics",
-    ),
+    typer.Argument(metavar="TOPIC", help="Topic to explain.", show_default="list the topics"),
 ]
 Picture = Annotated[
     str | None,
@@ -103,15 +100,16 @@ def explain(
 
 
 def find_run_or_topic(run: str, topic: str) -> "RunDir":
-    from vitcli.runner.explain.topics import check_topic
+    from vitcli.runner.explain.topics import TOPICS
     from vitcli.runner.run.folder import find_run
 
     try:
         return find_run(run)
-    except InputError:
-        if not topic:
-            check_topic(run)
-        raise
+    except InputError as error:
+        if topic:
+            raise
+        hint = did_you_mean(run, TOPICS) or f"; the topics are {', '.join(TOPICS)}"
+        raise ConfigError(f"{run}: no such topic{hint}") from error
 
 
 def overview() -> str:

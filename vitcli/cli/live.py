@@ -55,10 +55,7 @@ def scalars_text(event: events.Progress, row: TaskRow) -> str:
 
 
 class Display:
-    """What has ended, as lines; what is running, as a bar each.
-
-    In a log there are no bars: after 30 s without output, a line says what is running.
-    """
+    """Lines for what has ended, and bars for what runs; a log has a line after 30 s of silence."""
 
     def __init__(self, bars: Progress | None = None) -> None:
         self._bars = bars
@@ -142,10 +139,7 @@ def counted(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
 
 @contextmanager
 def stages() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a listener to the progress of stages, which gets a name, and the parts done and all.
-
-    A terminal has a bar for the running stage, and a log has a line for each stage.
-    """
+    """Yield a listener that gets the name of a stage and its parts done and all."""
     with bars() as progress:
         display = Display(progress)
         seen: list[str] = []

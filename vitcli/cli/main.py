@@ -92,10 +92,7 @@ def load_command(name: str) -> Any:
 
 
 class Commands(TyperGroup):
-    """The command group that turns a user's mistake into a message and an exit code.
-
-    The traceback of a bug is printed.
-    """
+    """Turn a user's mistake into a message and an exit code; a bug shows its traceback."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

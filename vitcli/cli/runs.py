@@ -54,11 +54,7 @@ OfState = Annotated[
 ]
 OnData = Annotated[
     str | None,
-    typer.Option(
-        help=DATA_HELP,
-        show_default="all",
-        autocompletion=complete.data_set,
-    ),
+    typer.Option(help=DATA_HELP, show_default="all", autocompletion=complete.data_set),
 ]
 OfExperiment = Annotated[
     str | None,
@@ -79,10 +75,7 @@ Order = Annotated[
     ),
 ]
 Reverse = Annotated[bool, typer.Option("--reverse", help="List in reverse order.")]
-Top = Annotated[
-    int | None,
-    typer.Option(min=1, help=TOP_HELP, show_default="all"),
-]
+Top = Annotated[int | None, typer.Option(min=1, help=TOP_HELP, show_default="all")]
 
 
 @commands.command()

@@ -58,15 +58,10 @@ Name = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(
-        min=0,
-        help="Random seed of weights, data order and dropout.",
-        show_default=False,
-    ),
+    typer.Option(min=0, help="Random seed of weights, data order and dropout.", show_default=False),
 ]
 LearningRate = Annotated[
-    float | None,
-    typer.Option("--lr", help="Peak learning rate.", show_default=False),
+    float | None, typer.Option("--lr", help="Peak learning rate.", show_default=False)
 ]
 BatchSize = Annotated[
     int | None,

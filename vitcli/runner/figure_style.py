@@ -96,11 +96,7 @@ def draw_map_grid(
     column_names: Sequence[str] = (),
     **image_options: Any,
 ) -> AxesImage:
-    """Draw maps (rows, columns, height, width) on a grid of axes with names at left and top.
-
-    All maps get the same ``image_options``, so that they share one scale. Returns the last image,
-    from which a colour bar can be made.
-    """
+    """Draw maps (rows, columns, height, width) on axes with one scale; return the last image."""
     for place, axes in np.ndenumerate(grid):
         bare(axes)
         image = axes.imshow(maps[place], **image_options)

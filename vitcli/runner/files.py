@@ -49,18 +49,15 @@ def write_only_while_same(folder: Path) -> Iterator[None]:
 def require_same_folder(path: Path) -> None:
     """Refuse to write to a path below a locked folder that was replaced by another folder."""
     for folder in Path(os.path.abspath(path)).parents:
-        if folder in _locks and folder.is_dir() and not _is_lock(folder / LOCK, _locks[folder]):
-            raise InUseError(
-                f"{folder}: another folder has taken the place of the one that this process began;"
-                f" {_describe_place(_locks[folder])}"
-            )
-
-
-def _is_lock(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+        if folder not in _locks or not folder.is_dir():
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat((folder / LOCK).stat(), os.fstat(_locks[folder])):
+                continue
+        raise InUseError(
+            f"{folder}: another folder has taken the place of the one that this process began;"
+            f" {_describe_place(_locks[folder])}"
+        )
 
 
 def _describe_place(descriptor: int) -> str:

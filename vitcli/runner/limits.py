@@ -59,10 +59,7 @@ def usable_cores(quota: float | None) -> int:
 
 
 def available_memory(groups: Sequence[Path] | None = None) -> int | None:
-    """Return the free bytes of memory within the limits of the control groups; None if unknown.
-
-    ``groups`` are folders of control groups; by default those of this process.
-    """
+    """Return the free bytes of memory within the control groups; None if unknown."""
     limits = [
         int(line.split()[1]) * 1024
         for line in _read(Path("/proc/meminfo")).splitlines()

@@ -61,10 +61,7 @@ def portable_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def printable(value: object, *, keep: str = "", substitute: str | None = None) -> str:
-    """Return ``str(value)`` without control characters and broken encodings.
-
-    ``substitute`` replaces each control character; by default its escape sequence does.
-    """
+    """Return text without control characters, by default as escapes, and broken encodings."""
 
     def replace(c: str) -> str:
         return c.encode("unicode_escape").decode("ascii") if substitute is None else substitute
@@ -221,10 +218,7 @@ def unbroken(text: str) -> str:
 
 
 def wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """Return lines of at most ``width`` characters (0: no limit).
-
-    No line breaks inside a word or inside what ``UNBROKEN`` matches.
-    """
+    """Return lines of up to ``width`` (0: any) that break no word and nothing of ``UNBROKEN``."""
     lines = textwrap.wrap(
         unbroken(text),
         width or len(text) + 1,

@@ -27,10 +27,7 @@ FIRST_COLUMNS = b"run,experiment,", b"run,step,"
 
 
 def find_runs(texts: Sequence[str]) -> list[RunDir]:
-    """Return the runs that are named, and those below the folders that are named, each once.
-
-    Without a text, return all runs below runs/.
-    """
+    """Return the runs that are named or below named folders, each once; by default all."""
     runs: dict[Path, RunDir] = {}
     for text in texts or [str(RUNS)]:
         inside = list_runs(Path(text)) or list_runs(RUNS / text) or [find_run(text)]

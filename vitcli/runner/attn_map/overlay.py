@@ -70,10 +70,7 @@ def draw_figure(explanation: Explanation, *, run: str, smooth: bool = False) -> 
 
 
 def draw_overlay(explanation: Explanation, run: str, smooth: bool) -> Figure:
-    """Draw the picture, and the map over the picture beside it; below it for a wide picture.
-
-    The figure is only as large as the two need.
-    """
+    """Draw the picture, and the map over the picture beside it; below it for a wide picture."""
     ratio = explanation.picture.shape[0] / explanation.picture.shape[1]
     stacked = ratio < STACKED
     width = WIDEST if stacked else min(PANEL, TALLEST / ratio)
@@ -150,10 +147,7 @@ def draw_heads(explanation: Explanation, run: str) -> Figure:
 
 
 def draw_matrices(explanation: Explanation, run: str) -> Figure:
-    """Draw the matrices (L, h, N, N) as a grid. A row of a matrix is a query, a column a key.
-
-    All matrices share one square-root colour scale, so that one strong head does not hide the rest.
-    """
+    """Draw (L, h, N, N) on one square-root scale; a row of a matrix is a query, a column a key."""
     maps = explanation.maps
     layers, heads, count, _ = maps.shape
     tile = min(max(TILES[0], count / TOKENS_PER_INCH), TILES[1])
@@ -289,9 +283,8 @@ def caption(explanation: Explanation, run: str) -> str:
 
 
 def head_names(explanation: Explanation) -> list[str]:
-    if explanation.are_heads_averaged:
-        return ["mean"]
-    return [f"head {head}" for head in explanation.heads]
+    names = [f"head {head}" for head in explanation.heads]
+    return ["mean"] if explanation.are_heads_averaged else names
 
 
 def layer_names(explanation: Explanation) -> str:

@@ -139,8 +139,11 @@ def _digest(path: Path) -> str:
 
 
 def _read(path: Path) -> Decoded:
+    def with_tuples(values: dict[str, Any]) -> dict[str, Any]:
+        return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+
     with safe_open(path, "pt") as file:
-        about: dict[str, Any] = json.loads(file.metadata()["about"], object_hook=_with_tuples)
+        about: dict[str, Any] = json.loads(file.metadata()["about"], object_hook=with_tuples)
         names = [*file.keys()]
         pixels = [name for name in names if name.endswith(".pixels")]
         tensors: dict[str, Tensor] = {}
@@ -205,10 +208,6 @@ def _write(path: Path, tensors: Mapping[str, AnyPixels], about: str) -> None:
         for name in order:
             for part in tensors[name].split(PORTION):
                 file.write(part.contiguous().numpy().data)
-
-
-def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
 
 
 def _keep(path: Path, key: str, decoded: Decoded, on_message: Listener) -> bool:

@@ -158,17 +158,17 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
 
 
 def refuse_other_files(page: Path | None, leave_out: Path | None) -> None:
+    def leaves_out(content: bytes) -> bool:  # a label was added by a person
+        first, *lines = content.splitlines()
+        is_ours = first == ",".join(CORRECTIONS).encode()
+        return is_ours and all(line.endswith(b",") for line in lines)
+
     if page is not None:
         require_replaceable(page, lambda content: TITLE.encode() in content, "page")
     if leave_out is not None:
-        require_replaceable(leave_out, _leaves_out, "list of copies")
+        require_replaceable(leave_out, leaves_out, "list of copies")
         if page is not None and os.path.realpath(page) == os.path.realpath(leave_out):
             raise ConfigError(f"--page, --leave-out {page}: choose two files")
-
-
-def _leaves_out(content: bytes) -> bool:
-    first, *lines = content.splitlines()
-    return first == ",".join(CORRECTIONS).encode() and all(line.endswith(b",") for line in lines)
 
 
 def page(check: FolderCheck) -> str:

@@ -73,10 +73,7 @@ def contact_sheet(data: DataSet) -> Image.Image:
 
 
 def to_rgb(pixels: Tensor) -> np.ndarray:
-    """Convert pixels for display: (B, C, H, W) uint8 -> (B, H, W, 3).
-
-    If C is not 3, the mean over the channels is shown in grey.
-    """
+    """Return (B, H, W, 3) of pixels (B, C, H, W) uint8; of other than 3 channels the grey mean."""
     if pixels.shape[1] != 3:
         pixels = pixels.float().mean(1, keepdim=True).round().byte().expand(-1, 3, -1, -1)
     return pixels.permute(0, 2, 3, 1).cpu().numpy()

@@ -85,7 +85,10 @@ def _similarities(
     colours = _views(_small(pictures, COLOURS), _small(others, COLOURS)) if has_colours else None
     for grey in greys:
         mine, theirs = map(_gradients, grey)
-        colour = [(_gradients(each), _tint(each)) for each in next(colours)] if colours else []
+        colour = []
+        for picture in next(colours) if colours else ():
+            means = picture.mean((2, 3))
+            colour.append((_gradients(picture), means - means.mean(1, keepdim=True)))
         for start in range(0, len(mine), AT_ONCE):
             similarities = mine[start : start + AT_ONCE] @ theirs.T
             for pairs in (similarities > LEAST).nonzero().split(PAIRS) if colour else ():
@@ -96,11 +99,6 @@ def _similarities(
                 same = (correlations > LEAST_COLOUR) & (differences < MOST_TINT)
                 similarities[rows[~same], columns[~same]] = 0.0
             yield start, similarities
-
-
-def _tint(colours: Tensor) -> Tensor:
-    means = colours.mean((2, 3))
-    return means - means.mean(1, keepdim=True)
 
 
 def _views(mine: Tensor, theirs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

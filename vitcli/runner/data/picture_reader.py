@@ -139,10 +139,7 @@ def sizes_of(folder: PictureFolder) -> Iterator[Size]:
 
 
 def kept_area(sizes: Mapping[Size, int], target: Size) -> float:
-    """Return the mean share of the area that a crop to the shape of ``target`` keeps.
-
-    ``sizes`` is the number of pictures of each (H, W).
-    """
+    """Return the mean share of the area that a crop keeps; ``sizes`` counts the pictures."""
     boxes = {size: central_box(*size, target) for size in sizes}
     kept = (n * boxes[h, w][2] * boxes[h, w][3] / (h * w) for (h, w), n in sizes.items())
     return sum(kept) / sum(sizes.values())
@@ -344,10 +341,7 @@ def _near(
 
 
 def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
-    """Return notes on unreadable pictures, and on those that look the same.
-
-    ``data`` is what the corrections leave. A pair without a problem is not named.
-    """
+    """Return notes on unreadable pictures and equal ones, of what the corrections leave."""
     label: dict[str, int] = {}
     for images in (data.train, data.test):
         label |= zip(images.names, images.labels.tolist(), strict=True)

@@ -135,10 +135,7 @@ def decode_named(
     *,
     decoded: Decoded | None = None,
 ) -> Decoded:
-    """Return a data set of the catalogue.
-
-    ``decoded`` is what an equal copy of the files holds; then they are not read.
-    """
+    """Decode a data set of the catalogue, or keep ``decoded``, which an equal copy gave."""
     info, folder = row.info, None
     if source.kind == "folders":
         folder = list_folder(source.path, info.class_names).without_val()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from vitcli.core.data.batches import limit_images
 from vitcli.core.data.source import Images
@@ -82,31 +82,8 @@ class Probe:
         return Report(facts=facts, tables=[table])
 
 
-Scored = tuple[Tensor, float | None, bool]
-"""Logits (N, K), the strength of the penalty if there is one, and whether it was chosen."""
-OnPart = Callable[[int, int], None]
-"""Gets how many parts of a stage are done, and how many there are at most."""
 OnStage = Callable[[str, int, int], None]
-"""Gets the name of a stage, and what ``OnPart`` gets."""
-
-
-def _linear(
-    train: Tensor, labels: Tensor, test: Tensor, num_classes: int, on_part: OnPart
-) -> Scored:
-    probe = linear_probe(train, labels, num_classes, on_fit=on_part)
-    return apply(probe.layer, test), probe.strength, probe.is_chosen
-
-
-def _knn(train: Tensor, labels: Tensor, test: Tensor, num_classes: int, _: OnPart) -> Scored:
-    return knn_logits(train, labels, test, num_classes), None, False
-
-
-PROBES: dict[str, Callable[[Tensor, Tensor, Tensor, int, OnPart], Scored]] = {
-    "linear": _linear,
-    "knn": _knn,
-}
-"""Classifiers on features: (training features, their labels, measured features, K, listener) ->
-scores."""
+"""Gets the name of a stage, how many of its parts are done, and how many there are at most."""
 
 
 def probe_run(
@@ -165,9 +142,12 @@ def _score(
         raise InputError(f"{run.run.name}: a feature of the encoder is infinite or NaN")
     stage_of_probe = f"{encoder}: {kind} probe"
     on_stage(stage_of_probe, 0, 1)
-    logits, strength, is_chosen = PROBES[kind](
-        known, train.labels, asked, run.data.num_classes, partial(on_stage, stage_of_probe)
-    )
+    count, strength, is_chosen = run.data.num_classes, None, False
+    if kind == "knn":
+        logits = knn_logits(known, train.labels, asked, count)
+    else:
+        probe = linear_probe(known, train.labels, count, on_fit=partial(on_stage, stage_of_probe))
+        logits, strength, is_chosen = apply(probe.layer, asked), probe.strength, probe.is_chosen
     scores = score(logits, test.labels)
     result = ProbeScore(scores.accuracy, scores.accuracy_interval, strength, is_chosen)
     return result, known.shape[1]

@@ -146,7 +146,9 @@ def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any
         unseen[checked] = known
     on_stage("training images that look the same", 0, 1)
     pairs = _pairs(train, notes)
-    method = _method(found)
+    model, method = found.model, None
+    if isinstance(model, MappedModel) and model.has_attention_weights:
+        method = default_method(model)
     paired = _doubts(found, train, unseen, [row for pair in (pairs or [])[:SHOWN] for row in pair])
     return Review(
         found=found,
@@ -218,10 +220,7 @@ def _unseen_logits(found: TrainedRun, train: Images, on_stage: OnStage) -> Tenso
 
 
 def _pairs(train: Images, notes: list[str]) -> list[tuple[int, int]] | None:
-    """Return the indices of images that look the same and have different labels.
-
-    Too many images are not compared; then None is returned, with a note.
-    """
+    """Return equal images with different labels; None, and a note, for too many images."""
     if len(train) ** 2 > MOST_PAIRS:
         most = int(MOST_PAIRS**0.5)
         notes.append(f"More than {most:,} training images were not compared with each other.")
@@ -251,13 +250,6 @@ def _doubts(
             )
         doubts.append(replace(doubt, heat=_heat(found, images.pixels[row], method)))
     return doubts
-
-
-def _method(found: TrainedRun) -> str | None:
-    model = found.model
-    if not isinstance(model, MappedModel) or not model.has_attention_weights:
-        return None
-    return default_method(model)
 
 
 def _heat(found: TrainedRun, pixels: Tensor, method: str | None) -> Tensor | None:

@@ -109,10 +109,7 @@ def lesson_of(name: str, subject: Subject) -> Lesson:
 
 
 def page(subject: Subject, lessons: Mapping[str, Lesson]) -> str:
-    """Return one offline HTML file with these topics, by name.
-
-    The content-security policy of the page forbids scripts and the network. Names are escaped.
-    """
+    """Return one offline HTML file with these topics, by name; names are escaped."""
     return pages.render(
         "explain.html",
         facts=subject.facts(),

@@ -42,10 +42,6 @@ def data_uri(kind: str, content: bytes) -> str:
 def embedded_figures(
     figures: Mapping[str, Path], captions: Mapping[str, str], describe: Callable[[str], str]
 ) -> list[dict[str, str]]:
-    """Return the figures of a page by the names of their captions, such as ``forest``.
-
-    A figure without a file, such as ``forest.svg``, is left out.
-    """
     return [
         {
             "source": data_uri("svg+xml", figures[f"{name}.svg"].read_bytes()),

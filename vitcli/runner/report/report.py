@@ -117,7 +117,8 @@ class DataTable:
         header, numeric = list[str](), list[int]()
         for column in fields:
             heads = column.spread or [column.header or words_of(column.name)]
-            if column.spread or self._is_numeric(column.name):
+            values = [row[column.name] for row in self.rows if row[column.name] is not None]
+            if column.spread or (values and all(map(is_number, values))):
                 numeric += range(len(header), len(header) + len(heads))
             header += heads
         shown = self.rows[-self.last :] if self.last else self.rows[: self.most]
@@ -133,16 +134,11 @@ class DataTable:
         key, value = (field.name for field in self.fields[:2])
         return {row[key]: row[value] for row in self.rows}
 
-    def _is_numeric(self, name: str) -> bool:
-        values = [row[name] for row in self.rows if row[name] is not None]
-        return bool(values) and all(is_number(value) for value in values)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """The outcome of a command."""
 
-    title: str = ""
     facts: Sequence[Fact] = ()
     tables: Sequence[DataTable] = ()
     """The first is the one of CSV."""
@@ -231,11 +227,10 @@ def shown_tables(report: Report) -> list[Table]:
 
 
 def to_text(report: Report, width: int | None) -> str:
-    """Return the title, the facts, the tables and the notes; tables fit the width."""
+    """Return the facts, the tables and the notes; tables fit the width."""
     facts = [(fact.title, fact.shown) for fact in report.facts if fact.shown]
     label = max((len(title) for title, _ in facts), default=0)
     parts = [
-        report.title,
         "\n".join(f"{title:<{label}}  {value}" for title, value in facts),
         *(plain(table, width) for table in shown_tables(replace(report, facts=()))),
         "\n".join(report.notes),
@@ -257,6 +252,5 @@ def render(report: Report, form: str, width: int | None = None) -> str:
     tables = shown_tables(report)
     if not tables:
         return "\n".join(report.notes)
-    tables[0] = replace(tables[0], caption=tables[0].caption or report.title)
     tables[-1] = replace(tables[-1], notes=tuple(report.notes))
     return "\n\n".join(map(to_form, tables))

@@ -174,19 +174,18 @@ def to_csv(rows: Iterable[Iterable[Any]]) -> str:
 
     Text that a spreadsheet would compute begins with an apostrophe, which ``read_csv`` removes.
     """
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(map(_without_formula, row) for row in rows)
-    return text.getvalue()
 
-
-def _without_formula(cell: Any) -> Any:
-    if not isinstance(cell, str) or not FORMULA.match(cell):
+    def guarded(cell: Any) -> Any:
+        if isinstance(cell, str) and FORMULA.match(cell):
+            try:
+                float(cell)
+            except ValueError:
+                return f"'{cell}"
         return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell
+
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(map(guarded, row) for row in rows)
+    return text.getvalue()
 
 
 def csv_text(path: Path) -> str:
@@ -237,7 +236,9 @@ def read_csv(
     try:
         for row in reader:
             place = f"{name}, line {reader.line_num}"
-            cells = row if exact else [_plain_cell(cell, strip=strip or not header) for cell in row]
+            cells = row
+            if not exact and (strip or not header):
+                cells = [unguarded(cell.strip()) for cell in row]
             is_preamble = not header and not exact and PREAMBLE.match(cells[0] if cells else "")
             if is_preamble or not any(map(str.strip, cells)):
                 continue
@@ -252,10 +253,6 @@ def read_csv(
             yield place, [cells[i] for i in named]
     except csv.Error as error:
         raise InputError(f"{name}, line {reader.line_num}: not a row of CSV: {error}") from error
-
-
-def _plain_cell(cell: str, *, strip: bool) -> str:
-    return unguarded(cell.strip()) if strip else cell
 
 
 def unguarded(cell: str) -> str:

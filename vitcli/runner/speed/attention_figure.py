@@ -37,11 +37,11 @@ def prepare_figure(path: Path) -> None:
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    commit(path, encode(partial(draw_growth, result), path.suffix[1:]))
-
-
-def draw_growth(result: dict[str, Any]) -> Figure:
     """Draw time (left) and memory (right), a line for each row, with exponents in the legend."""
+    commit(path, encode(partial(_draw_growth, result), path.suffix[1:]))
+
+
+def _draw_growth(result: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(9.5, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_panel(left, result["rows"], "seconds", 1e3, "time_exponent")

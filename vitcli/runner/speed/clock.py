@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
@@ -27,11 +27,7 @@ def timed(work: Callable[[], object], device: torch.device) -> float:
 
 
 def turns(
-    works: dict[str, Callable[[], object]],
-    device: torch.device,
-    *,
-    rounds: int,
-    seconds: float,
+    works: dict[str, Callable[[], object]], device: torch.device, *, rounds: int, seconds: float
 ) -> dict[str, list[float]]:
     """Return how many seconds one call of each function takes, for each round.
 
@@ -49,10 +45,6 @@ def turns(
             work()
         measured[name].append((now(device) - began) / counts[name])
     return measured
-
-
-def step_of(iterator: Iterator[object]) -> Callable[[], object]:
-    return lambda: next(iterator)
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype | None) -> float:

@@ -44,10 +44,7 @@ DESCRIPTIONS = {
 
 
 def profile(step: Callable[[], Any], device: torch.device, trace: Path) -> list[dict[str, Any]]:
-    """Run a few steps, write a trace for chrome://tracing, and return the ten costliest operators.
-
-    A row is {"operator", "words", "share", "seconds" per step, "calls" per step}.
-    """
+    """Run a few steps, write a trace for chrome://tracing, and return the costliest operators."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)

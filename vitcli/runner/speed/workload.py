@@ -68,10 +68,7 @@ class Workload:
 def make_workload(
     experiment: Experiment, device_name: str, on_message: Callable[[str], None]
 ) -> Workload:
-    """Build the training of an experiment as ``vitcli train`` does, not yet compiled.
-
-    It has as many random images as the training set, but at most ``MOST_IMAGES``.
-    """
+    """Build a training as ``vitcli train`` does, uncompiled, on at most ``MOST_IMAGES`` images."""
     device, info = pick_device(device_name), describe_data(experiment.spec.data)
     spec = with_teacher(experiment.spec, required=False)
     spec = with_statistics(describe_spec(spec))

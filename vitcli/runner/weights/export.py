@@ -176,10 +176,6 @@ def write_pt2(model: TrainedModel, path: Path) -> Facts:
     return {"torch": torch.__version__}
 
 
-def read_pt2(path: Path, model: TrainedModel) -> Reloaded:
-    return torch.export.load(path).module()
-
-
 def write_onnx(model: TrainedModel, path: Path) -> Facts:
     try:
         program = torch.onnx.export(
@@ -313,7 +309,7 @@ class Format:
 FORMATS = {
     "onnx": Format(".onnx", write_onnx, read_onnx, "export", ("onnx", "onnxscript", "onnxruntime")),
     "safetensors": Format(".safetensors", write_safetensors, read_safetensors),
-    "pt2": Format(".pt2", write_pt2, read_pt2),
+    "pt2": Format(".pt2", write_pt2, lambda path, _: torch.export.load(path).module()),
     "card": Format(".md", write_card, extra="hub", packages=("huggingface_hub",)),
 }
 """Name -> format, as ``--format`` takes it."""

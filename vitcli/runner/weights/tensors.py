@@ -151,10 +151,7 @@ def match_tensors(
 
 
 def prefix_of(names: Collection[str], known: Collection[str], file: str | Path) -> str:
-    """Return what stands before the names of a model in a file, such as ``module.``.
-
-    Of several models, it is that of the averaged weights.
-    """
+    """Return what precedes a model's names, such as ``module.``; averaged weights come first."""
     counts: Counter[str] = Counter()
     for name in names:
         parts = name.split(".")

@@ -19,11 +19,7 @@ COLUMNS, OPTIONAL = ("path", "label"), ("split", "group")
 def list_csv(
     path: Path, class_names: Sequence[str] | None = None, *, exact: bool = False
 ) -> PictureFolder:
-    """List the pictures of a CSV file. Their paths are relative to its folder.
-
-    The classes are by default the labels, sorted (numbers by value). ``exact`` keeps the cells as
-    they stand in the file; see ``read_csv``.
-    """
+    """List the pictures of a CSV file; ``exact`` keeps the cells as they are, see ``read_csv``."""
     root, lines = Path(os.path.abspath(path.parent)), dict[str, tuple[str, str, str]]()
     unused: list[str] = []
     rows = csv_lines(path, COLUMNS, OPTIONAL, exact=exact, strip=False, on_unused=unused.extend)

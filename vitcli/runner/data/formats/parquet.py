@@ -104,10 +104,7 @@ def _split_of_file(file: Path, root: Path) -> str:
 
 
 def _unpack(splits: Mapping[Path, str], folder: Path) -> dict[str, Any]:
-    """Write the pictures and their table into a new folder, and return what is known of them.
-
-    The classes are those of the first training file.
-    """
+    """Write pictures and table into a new folder; classes are those of the first training file."""
     folder.mkdir()
     names: list[str] | None = None
     unlabelled, unpacked, notes = 0, 0, list[str]()
@@ -142,10 +139,7 @@ def _unpack(splits: Mapping[Path, str], folder: Path) -> dict[str, Any]:
 
 
 def _rows(path: Path, notes: list[str]) -> Iterator[tuple[bytes, str | None, str, list[str]]]:
-    """Yield each picture with its label, its group, and the names of the classes if known.
-
-    Adds to the notes which columns are not read.
-    """
+    """Yield picture, label, group and known class names; note the columns that are not read."""
     from pyarrow import parquet
 
     row = 0
@@ -217,10 +211,7 @@ def _columns(schema: Any, notes: list[str]) -> tuple[str, str, list[str]]:
 
 
 def list_hub(name: str) -> PictureFolder:
-    """List the pictures of a data set of the Hub that is on this machine.
-
-    Its name is one such as ``cifar10`` or ``OWNER/NAME``, or ``NAME:CONFIG``.
-    """
+    """List a data set of the Hub on this machine: ``cifar10``, ``OWNER/NAME``, ``NAME:CONFIG``."""
     place, _ = hub_folders(name)
     if not [*place.glob("*.parquet")]:
         try:
