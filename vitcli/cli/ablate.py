@@ -53,13 +53,11 @@ Name = Annotated[
 Only = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="VARIANT",
-        help="Train this variant and the baseline only; may be repeated.",
+        metavar="VARIANT", help="Train this variant and the baseline only; may be repeated."
     ),
 ]
 Seeds = Annotated[
-    str | None,
-    typer.Option(metavar="0-7", help="Random seeds to train.", show_default=False),
+    str | None, typer.Option(metavar="0-7", help="Random seeds to train.", show_default=False)
 ]
 
 
@@ -74,8 +72,7 @@ Form = Annotated[
 ]
 Output = Annotated[Path | None, output_option("FOLDER", "Folder of the study.", "runs/...")]
 TableOnly = Annotated[
-    bool,
-    typer.Option("--table-only", help="Print the table so far; train nothing."),
+    bool, typer.Option("--table-only", help="Print the table so far; train nothing.")
 ]
 FailFast = Annotated[
     bool,

@@ -42,8 +42,7 @@ MethodOption = Annotated[
     ),
 ]
 Layers = Annotated[
-    str,
-    typer.Option(metavar="LAYERS", help="Layers, such as 1,3,6 or -1.", show_default="last"),
+    str, typer.Option(metavar="LAYERS", help="Layers, such as 1,3,6 or -1.", show_default="last")
 ]
 Heads = Annotated[
     str, typer.Option(metavar="HEADS", help="Heads, such as 3 or 1,2, or mean.", show_default="all")
@@ -57,8 +56,7 @@ Query = Annotated[
     ),
 ]
 About = Annotated[
-    str | None,
-    typer.Option("--class", help="Class to explain.", show_default="the most likely"),
+    str | None, typer.Option("--class", help="Class to explain.", show_default="the most likely")
 ]
 
 

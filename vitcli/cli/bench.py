@@ -32,8 +32,7 @@ Trace = Annotated[
 ]
 Output = Annotated[Path, output_option("FILE", "File for the trace of --trace.")]
 Lengths = Annotated[
-    str | None,
-    typer.Option(help="Sequence lengths in tokens.", show_default="64,128,...,4096"),
+    str | None, typer.Option(help="Sequence lengths in tokens.", show_default="64,128,...,4096")
 ]
 
 
@@ -210,7 +209,6 @@ def make_trace_folder(trace: bool, output: Path) -> None:
 
 
 def report_of(result: dict[str, Any], files: Sequence[Path] = ()) -> Report:
-    """Return a measurement: its numbers are facts, its lists of rows are tables."""
     rates = {"matmul_peak": TERA, "activation_traffic": STREAM, "copy_bandwidth": STREAM}
     columns = {"rows": ["precision", "batch_size", "seconds", "images_per_second"]}
     columns["profile"] = ["share", "seconds", "calls", "words"]
@@ -229,7 +227,6 @@ def report_of(result: dict[str, Any], files: Sequence[Path] = ()) -> Report:
 
 
 def parse_lengths(text: str | None) -> tuple[int, ...]:
-    """Return the sequence lengths in a text such as ``64,256``, sorted."""
     parts = text.split(",") if text else []
     if not all(part.strip().isdecimal() and int(part) for part in parts):
         raise ConfigError(f"--lengths {text}: write whole numbers, such as 64,256")

@@ -100,7 +100,7 @@ def shorten_pretraining(
 def load_changed(
     name: str, changes: Mapping[str, Any], options: Mapping[str, str] | None = None
 ) -> "Experiment":
-    """Return an experiment with ``changes``, which ``options`` set, and print its note."""
+    """Return an experiment with ``changes``, of which some are of ``options``; print its note."""
     from vitcli.runner.experiment.config import load_experiment
     from vitcli.runner.run.folder import CONFIG
     from vitcli.runner.run.record import named_as_run

@@ -47,7 +47,6 @@ wait $!
 
 
 def shared_words(words: Sequence[str]) -> list[str]:
-    """Return a command line without the options that a driver has of its own."""
     left = list(words)
     shared = []
     while left:
@@ -137,7 +136,6 @@ def train_on_ray(root: Path, threads: int, options: Options, gpus: float | None)
 
 
 def room(nodes: Sequence[Mapping[str, float]], cores: int, gpus: float) -> int:
-    """Return the number of drivers that fit on the machines of a cluster, at least 1."""
     by_cores = [node.get("CPU", 0) // cores for node in nodes]
     by_gpus = [node.get("GPU", 0) // gpus if gpus else float("inf") for node in nodes]
     count = int(sum(map(min, by_cores, by_gpus)))

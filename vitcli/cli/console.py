@@ -16,7 +16,6 @@ from vitcli.runner.text import printable, wrap_line
 QUIET = "VITCLI_QUIET"
 """Variable that leaves only results and errors."""
 MIN_WIDTH = 40
-"""Width of the narrowest terminal for which tables are laid out."""
 _results: TextIO | None = None
 """Stdout while ``only_results`` holds."""
 
@@ -107,7 +106,6 @@ def emit_report(report: Report, form: str) -> None:
 
 
 def confirmed(command: str, things: Sequence[str]) -> bool:
-    """Ask for confirmation on a terminal. Without a terminal, raise ConfigError."""
     if sys.stdin is None or not sys.stdin.isatty():
         raise ConfigError(
             f"'vitcli {command}' asks for confirmation; without a terminal, type --yes"

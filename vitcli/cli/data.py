@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 KNOWN = ("name", "img_size", "in_chans", "num_classes", "num_train", "num_test")
 """What is known of a data set without reading images."""
 NUM_LISTED = 20
-"""Number of files or pairs that people read of a check."""
 
 commands = group(help="List, describe, download and remove data sets.", example="vitcli data ls")
 
@@ -219,7 +218,6 @@ def check(
 
 
 def command_after(folder: str, found: "FolderCheck", leave_out: Path | None) -> str:
-    """Return the command that trains without the problems, or first writes the copies down."""
     from vitcli.runner.data.find import own_path
     from vitcli.runner.experiment import own_code
     from vitcli.runner.experiment.config import typed_changes

@@ -57,9 +57,7 @@ Jobs = Annotated[
 Pin = Annotated[
     bool,
     typer.Option(
-        "--pin/--no-pin",
-        help="Pin trials that run at once to CPU cores of their own.",
-        hidden=True,
+        "--pin/--no-pin", help="Pin trials that run at once to CPU cores of their own.", hidden=True
     ),
 ]
 Budget = Annotated[

@@ -84,8 +84,7 @@ def evaluate(
         typer.Option("--tta", help="Average over each image and its mirror image.", hidden=True),
     ] = False,
     step: Annotated[
-        int | None,
-        typer.Option(help="Step of the checkpoint.", show_default="last", hidden=True),
+        int | None, typer.Option(help="Step of the checkpoint.", show_default="last", hidden=True)
     ] = None,
     form: Format = "text",
     predictions: Annotated[

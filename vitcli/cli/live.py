@@ -88,8 +88,6 @@ class Display:
 
 
 class TrainingDisplay(Display):
-    """The display of one training, with a line for each epoch."""
-
     _row: TaskRow | None = None
     _steps = 0
 
@@ -119,12 +117,6 @@ class TrainingDisplay(Display):
                 f"{memory}"
             )
             self.move("training", event.step, self._steps, info)
-
-
-@contextmanager
-def view() -> Iterator[TrainingDisplay]:
-    with bars() as progress:
-        yield TrainingDisplay(progress)
 
 
 def counted(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:

@@ -150,7 +150,6 @@ def as_user_error(error: BaseException) -> UserError | None:
 
 
 def _as_file_error(error: OSError) -> UserError | None:
-    """Return an error that names the file, if Python does; None if it seems to be a bug."""
     is_resource = error.errno in RESOURCES
     if error.filename is None and not is_resource:
         return None

@@ -71,8 +71,7 @@ FitOption = Annotated[
     ),
 ]
 Data = Annotated[
-    str | None,
-    typer.Option(help=DATA_HELP, show_default=False, autocompletion=complete.data_set),
+    str | None, typer.Option(help=DATA_HELP, show_default=False, autocompletion=complete.data_set)
 ]
 DataDir = Annotated[
     Path | None,
@@ -85,10 +84,7 @@ DataDir = Annotated[
 Offline = Annotated[
     bool,
     typer.Option(
-        "--offline",
-        envvar="VITCLI_OFFLINE",
-        help="Never open a network connection.",
-        hidden=True,
+        "--offline", envvar="VITCLI_OFFLINE", help="Never open a network connection.", hidden=True
     ),
 ]
 SkipBad = Annotated[
@@ -100,9 +96,7 @@ SkipBad = Annotated[
 AllowLeaks = Annotated[
     bool,
     typer.Option(
-        "--allow-leaks",
-        help="Train although test pictures are in the training set.",
-        hidden=True,
+        "--allow-leaks", help="Train although test pictures are in the training set.", hidden=True
     ),
 ]
 LimitBatches = Annotated[
@@ -180,7 +174,6 @@ Verbose = Annotated[
 
 
 def show_whole_help(context: typer.Context, wanted: bool) -> None:
-    """Print the help with the options that it does not show to newcomers, and exit."""
     if wanted:
         command = context.command = copy(context.command)
         parameters: list[Any] = [copy(parameter) for parameter in command.params]
@@ -225,7 +218,6 @@ def refuse_caption(caption: str | None, form: str) -> None:
 
 
 def run_folder(name: str | None, output: Path | None) -> Path | None:
-    """Return the run folder that ``--name`` or ``-o`` names; None without both."""
     from vitcli.runner.run.folder import named_folder
 
     exclude({"--name": name, "-o": output})

@@ -20,8 +20,7 @@ from vitcli.cli.options import (
 from vitcli.runner.errors import summarize_failures
 
 Top = Annotated[
-    int | None,
-    typer.Option(min=1, help=TOP_HELP, show_default="5, or 1 for several pictures"),
+    int | None, typer.Option(min=1, help=TOP_HELP, show_default="5, or 1 for several pictures")
 ]
 Reject = Annotated[
     float | None,

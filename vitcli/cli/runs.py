@@ -32,9 +32,7 @@ commands = group(
 Runs = Annotated[
     list[str],
     typer.Argument(
-        metavar="RUN",
-        help="Run folders, or names under runs/.",
-        autocompletion=complete.own_run,
+        metavar="RUN", help="Run folders, or names under runs/.", autocompletion=complete.own_run
     ),
 ]
 
@@ -53,8 +51,7 @@ OfState = Annotated[
     RunState | None, typer.Option(help="List runs in this state.", show_default="all")
 ]
 OnData = Annotated[
-    str | None,
-    typer.Option(help=DATA_HELP, show_default="all", autocompletion=complete.data_set),
+    str | None, typer.Option(help=DATA_HELP, show_default="all", autocompletion=complete.data_set)
 ]
 OfExperiment = Annotated[
     str | None,
@@ -281,8 +278,7 @@ def diff(
         ),
     ],
     other: Annotated[
-        str,
-        typer.Argument(metavar="B", help="Run to compare with A.", autocompletion=complete.run),
+        str, typer.Argument(metavar="B", help="Run to compare with A.", autocompletion=complete.run)
     ],
     form: Format = "text",
 ) -> None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from vitcli.runner.study.result import StudyResult
 
 NUM_BEST = 10
-"""Number of trials in the table of the terminal."""
 
 Name = Annotated[
     str,

@@ -64,7 +64,6 @@ def show_plan(work: "StudyWork", options: Any, form: str) -> None:
 
 
 def planned_text(work: "StudyWork") -> str:
-    """Return the planned number of seeds, and what it means if others are asked for."""
     planned, asked = work.planned.seeds, len(work.study.seeds)
     text = f"{quantity(planned, 'seed')}; verdicts hold however often you look"
     if asked <= planned:

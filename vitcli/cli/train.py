@@ -238,7 +238,7 @@ def choose_experiment(
 
 def run(experiment: "Experiment", request: "Request", json: bool) -> None:
     """Train with a progress display and print the result. Of several ranks, rank 0 prints."""
-    from vitcli.cli.live import view
+    from vitcli.cli.live import TrainingDisplay, bars
     from vitcli.runner.data.find import own_path
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.machine.products import warn_if_emulated
@@ -258,7 +258,8 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
         warn_if_emulated(experiment.spec.train.precision, request.device, say, instead)
     launcher = launch.command if launch else ""
     command = f"{launcher} {shlex.join(['vitcli', *sys.argv[1:]])}".strip()
-    with view() as screen, joined(launch):
+    with bars() as progress, joined(launch):
+        screen = TrainingDisplay(progress)
         request = replace(request, launcher=launcher, command=command)
         request = replace(request, on_event=screen.show, on_message=screen.say)
         record = finished_run(experiment, request)

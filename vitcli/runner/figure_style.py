@@ -72,7 +72,6 @@ def encode(draw: Callable[[], Figure], form: str, *, software: str | None = None
 
 
 def write_figures(figures: Mapping[str, Callable[[], Figure]], folder: Path) -> dict[str, Path]:
-    """Write each figure as PNG, SVG and PDF into a folder; return file name -> path."""
     make_folder(folder)
     written = {}
     for name, draw in figures.items():

@@ -47,7 +47,6 @@ def write_only_while_same(folder: Path) -> Iterator[None]:
 
 
 def require_same_folder(path: Path) -> None:
-    """Refuse to write to a path below a locked folder that was replaced by another folder."""
     for folder in Path(os.path.abspath(path)).parents:
         if folder not in _locks or not folder.is_dir():
             continue

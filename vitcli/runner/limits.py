@@ -44,7 +44,6 @@ def divide_cores(count: int, threads: int) -> list[list[int]]:
 
 
 def cpu_quota(groups: Path = GROUPS, process_group: Path = PROCESS_GROUP) -> float | None:
-    """Return the number of cores that control groups allow this process; None without a limit."""
     limits = [_read(folder / "cpu.max") for folder in control_groups(groups, process_group)]
     version1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     limits.append(" ".join(_read(groups / "cpu" / name) for name in version1))
@@ -54,7 +53,6 @@ def cpu_quota(groups: Path = GROUPS, process_group: Path = PROCESS_GROUP) -> flo
 
 
 def usable_cores(quota: float | None) -> int:
-    """Return the number of cores that this process may use, at least 1."""
     return max(1, min(len(allowed_cores()), int(quota or 2**20)))
 
 

@@ -48,7 +48,6 @@ def portable(value: Any) -> Any:
 
 
 def without_folders(text: str) -> str:
-    """Return a message in which only the last names of outside paths are left."""
     return OUTSIDE.sub("", text)
 
 
@@ -61,7 +60,7 @@ def portable_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def printable(value: object, *, keep: str = "", substitute: str | None = None) -> str:
-    """Return text without control characters, by default as escapes, and broken encodings."""
+    """Return text with ``substitute``, or an escape, for each character that is not printable."""
 
     def replace(c: str) -> str:
         return c.encode("unicode_escape").decode("ascii") if substitute is None else substitute
@@ -120,7 +119,6 @@ def one_line(text: str, limit: int = 24) -> str:
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known name that was probably meant, or None if no name is close."""
     names = {name.casefold(): name for name in reversed([*known])}
     word = word.casefold()
     if close := difflib.get_close_matches(word, names, n=1, cutoff=CUTOFF):

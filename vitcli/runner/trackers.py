@@ -23,7 +23,6 @@ from vitcli.runner.text import portable_fields, printable, without_folders
 
 Listener = Callable[[Any], None]
 FIRST_COLUMNS = b"run,experiment,", b"run,step,"
-"""How the two CSV files begin."""
 
 
 def find_runs(texts: Sequence[str]) -> list[RunDir]:
@@ -201,7 +200,6 @@ class MlflowRun:
 
 Tracker = type[WandbRun | MlflowRun]
 TRACKERS: dict[str, Tracker] = {"wandb": WandbRun, "mlflow": MlflowRun, "trackio": TrackioRun}
-"""The trackers, each by the name of its package."""
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -215,7 +213,6 @@ def check_trackers(names: Sequence[str]) -> None:
 def send(
     name: str, run: RunDir, offline: bool, records: Iterable[dict[str, Any]], on_message: Listener
 ) -> None:
-    """Send the numbers of epochs to a tracker and then, as ``result/...``, the final numbers."""
     tracker, step = TRACKERS[name](sound_record(run), offline), 0
     on_message(f"{name}: {tracker.where}")
     for record in records:

@@ -37,7 +37,6 @@ OPTIONS = {
     "head": ("layer", "head", "query"),
     "raw": ("layer", "head"),
 }
-"""The options that a method takes."""
 MAX_CLASSES_LISTED = 10
 
 
@@ -58,14 +57,12 @@ class Explanation:
     label: str | None
     """The likeliest class; None for a model that does not classify."""
     probability: float | None
-    """The probability of ``label``."""
     explained_class: str | None
     """The class that the map explains: the requested class, or ``label``."""
     method: str
     layers: tuple[int, ...]
     """Counted from 1. For Grad-CAM, 0 means the embedded patches."""
     depth: int
-    """Number of layers of the model."""
     are_heads_averaged: bool
     """Whether ``head`` or ``raw`` returns the mean over heads. The other methods always average."""
     heads: tuple[int, ...]

@@ -52,7 +52,6 @@ ALONE = 4.0
 """Inches that the longer side of the grid has at least."""
 TOKENS_PER_INCH = 100
 MAX_TICKS = 8
-"""Largest number of rows of patches with a tick."""
 
 
 def draw(explanation: Explanation, form: str, *, run: str, smooth: bool = False) -> bytes:
@@ -201,7 +200,6 @@ def _label_grid(
 
 
 def draw_map_over_model_input(axes: Axes, explanation: Explanation, smooth: bool) -> AxesImage:
-    """Draw the map over the model's input in grey, and the rest of the picture dimmed."""
     maps, picture = explanation.maps, explanation.picture
     top, left, height, width = explanation.box
     ground = (picture * DIMMED).astype(np.uint8)

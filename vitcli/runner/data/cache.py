@@ -29,7 +29,6 @@ FORMAT = 7
 """Raised when a file of pictures or arrays is decoded to other pixels or facts than before."""
 SPLITS = ("train", "test", "val")
 TYPES = {torch.uint8: "U8", torch.int16: "I16", torch.int64: "I64"}
-"""Types of the tensors of a data set, and their names in a safetensors file."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,6 @@ class Decoded:
     same: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
     """Row of ``SAME`` -> the names of two pictures of a folder that look the same."""
     kept_area: float = 1.0
-    """Mean share of the area of a picture that the crop keeps."""
     unusable_extras: Mapping[str, str] = field(default_factory=dict)
     """Row of ``EXTRAS`` -> why the folder has no tensor of it, although it has such files."""
 

@@ -36,11 +36,8 @@ from vitcli.runner.report.tables import to_csv
 from vitcli.runner.text import printable
 
 MOST_SHOWN = 100
-"""Number of pairs of a kind that the page shows."""
 TITLE = ": pictures checked by vitcli</title>"
-"""What the title of a page ends with."""
 SIDE = 128
-"""Side of a picture on the page, in pixels."""
 
 
 GROUPS = {
@@ -71,7 +68,6 @@ class FolderCheck:
     pairs: Pairs
     """Kind of ``GROUPS`` -> the names of two pictures each."""
     images: Images
-    """All pictures at that size."""
     is_compared: bool
     """Whether pictures that look alike were searched for; too many pictures take too long."""
 

@@ -15,7 +15,7 @@ from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 from vitcli.core.data.source import DataSet
-from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.files import commit, require_folder, require_replaceable
 from vitcli.runner.text import one_line
 
@@ -24,7 +24,6 @@ MAX_ROWS = 100
 TILE = 64
 GAP = 6
 MARGIN = 88
-"""Smallest width of the row names in pixels."""
 LABEL_SIZE = 20
 """Size of the row names in pixels. TensorBoard shows a sheet at about half its width."""
 MARK = ("Software", "vitcli data info")
@@ -37,11 +36,7 @@ def write_contact_sheet(data: DataSet, path: Path) -> None:
     facts.add_text(*MARK)
     with io.BytesIO() as file:
         contact_sheet(data).save(file, "PNG", optimize=True, pnginfo=facts)
-        content = file.getvalue()
-    try:
-        commit(path, content)
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot be written: {error.strerror}") from error
+        commit(path, file.getvalue())
 
 
 def require_png(path: Path) -> None:

@@ -8,10 +8,10 @@ import torch
 
 from vitcli.core.data.source import DataSet, Images
 from vitcli.runner.data.arrays import arranged
-from vitcli.runner.data.csv_lines import csv_lines
 from vitcli.runner.data.labels import same_class
 from vitcli.runner.data.listing import PictureFolder
 from vitcli.runner.errors import InputError
+from vitcli.runner.report.tables import csv_lines
 from vitcli.runner.text import composed, did_you_mean, printable
 
 CORRECTIONS = ["file", "label"]

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vitcli.core.data.mel import NUM_SAMPLES, RATE
-from vitcli.runner.data.csv_lines import csv_lines
 from vitcli.runner.data.pictures import picture_bytes
 from vitcli.runner.errors import InputError
+from vitcli.runner.report.tables import csv_lines
 from vitcli.runner.text import listed, printable
 
 CAPTIONS = "captions.csv"

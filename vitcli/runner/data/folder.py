@@ -33,7 +33,6 @@ OTHERS = (
 EVENTS = "events.out.tfevents"
 """Beginning of TensorBoard's files, whose suffix is the name of a computer."""
 SOFTWARE = "vitcli attn-map"
-"""The software that a PNG figure of ``attn-map`` names as its origin."""
 TRAIN, TEST, VAL = SPLITS["train"], SPLITS["test"], ("val", "valid", "validation")
 HELD_OUT = (*TEST, *VAL)
 """Names of the test set, the preferred ones first; capital letters do not matter."""

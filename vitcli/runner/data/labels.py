@@ -12,7 +12,6 @@ from vitcli.runner.text import composed, printable, quantity, shorten
 INVISIBLE = "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 """Characters without width, which ``str.strip`` leaves."""
 LONGEST = 1000
-"""Largest number of characters of a name."""
 MOST_TEXT = 400_000
 """Largest number of characters of all names as JSON, so that a run's config.yaml can be read."""
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")

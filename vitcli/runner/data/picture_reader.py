@@ -67,9 +67,7 @@ MOST_LOST = 0.1
 NUM_MEASURED = 500
 """Number of pictures of which that share is measured."""
 AT_ONCE = 256
-"""Number of images of an array that are read at a time."""
 NUM_SHOWN = 3
-"""Number of files that a note names."""
 SAME = {
     "copies": ("test", "test pictures found in train, too; the test accuracy is too high"),
     "near": (
@@ -374,26 +372,12 @@ def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
 def read_own(
     spec: DataSpec, data_dir: Path | None, extras: Collection[str], on_message: Listener
 ) -> tuple[DataSet, Mapping[str, str], bool]:
-    folder = listed_for(spec, data_dir)
-    groups = group_of(folder, spec.group)
-    file = array_file(spec.name, spec.resize, data_dir)
-    data = decode_folder(spec, folder, groups, extras, file, on_message)
-    return data, groups, folder.num_test is None
-
-
-def decode_folder(
-    spec: DataSpec,
-    folder: PictureFolder,
-    groups: Mapping[str, str],
-    extras: Collection[str],
-    file: Path,
-    on_message: Listener,
-) -> DataSet:
-    """Return the user's own pictures. Without a test set, a fifth of them is held out.
+    """Return the user's own pictures, the group of each, and whether a test set was held out here.
 
     The corrections are made after that, so they move no picture into the test set or out of it.
-    ``file`` is the cache file.
     """
+    folder = listed_for(spec, data_dir)
+    groups = group_of(folder, spec.group)
     for note in folder.notes:
         on_message(note)
     corrections = read_corrections(spec.corrections, folder)
@@ -411,6 +395,7 @@ def decode_folder(
 
     more = (folder.num_val, sorted(groups.items())) if folder.num_val or groups else ()
     parts = (folder.stamp, folder.class_names, can_read_heic(), spec.fit, *more)
+    file = array_file(spec.name, spec.resize, data_dir)
     decoded = load_or_build(file, parts, build, on_message)
     if not spec.skip_bad:
         refuse_unreadable(folder, decoded.unreadable)
@@ -439,7 +424,7 @@ def decode_folder(
     for note in describe_problems(decoded, data):
         on_message(note)
     leaks = () if spec.folds else _leaks(decoded, data, groups)
-    return replace(data, leaks=leaks)
+    return replace(data, leaks=leaks), groups, folder.num_test is None
 
 
 def _leaks(decoded: Decoded, data: DataSet, groups: Mapping[str, str]) -> tuple[str, ...]:

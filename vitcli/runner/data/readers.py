@@ -135,7 +135,7 @@ def decode_named(
     *,
     decoded: Decoded | None = None,
 ) -> Decoded:
-    """Decode a data set of the catalogue, or keep ``decoded``, which an equal copy gave."""
+    """Decode a data set of the catalogue; ``decoded`` is what equal files gave before."""
     info, folder = row.info, None
     if source.kind == "folders":
         folder = list_folder(source.path, info.class_names).without_val()

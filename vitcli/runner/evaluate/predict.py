@@ -36,7 +36,6 @@ class Prediction:
     prediction_set: tuple[str, ...] | None = None
     """The classes of the prediction set, best first; None if no set was asked for."""
     error: InputError | None = None
-    """Why the picture has no prediction."""
 
 
 class Predictor:

@@ -28,14 +28,10 @@ from vitcli.runner.text import quantity
 
 @dataclass(frozen=True)
 class ProbeScore:
-    """The accuracy of a probe on one encoder."""
-
     accuracy: float
-    """Share of the images, 0 to 1."""
     interval: tuple[float, float]
     """95 % Wilson interval: the sampling error of the measured images alone."""
     strength: float | None
-    """Strength of the L2 penalty; None for a probe without one."""
     is_chosen: bool
     """Whether held-out training images chose the strength."""
 
@@ -51,7 +47,6 @@ class Probe:
     untrained: ProbeScore
     """The same probe on the same encoder with its initial weights."""
     num_labels: int
-    """Number of labelled training images that the probe learned from."""
     num_images: int
     num_features: int
 

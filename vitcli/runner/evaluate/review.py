@@ -26,7 +26,6 @@ from vitcli.runner.run.folder import find_run
 from vitcli.runner.text import quantity
 
 SHOWN = 24
-"""Largest number of pictures, or of pairs, in a list."""
 MOST_LABELS = 20_000
 """Largest number of training images whose labels are checked. Their features take a minute or two
 with a small model on two cores."""
@@ -34,7 +33,6 @@ PROBE_LABELS = 5000
 """Largest number of images that a probe learns from."""
 
 DOUBT = ("name", "given", "given_probability", "predicted", "predicted_probability")
-"""What a report says of a picture."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +42,6 @@ class Doubt:
     name: str
     """Its file below the folder of the data set, or its split and index."""
     given: str
-    """Class of its label."""
     pixels: Tensor
     """(C, H, W) uint8."""
     given_probability: float | None = None
@@ -76,9 +73,7 @@ class Review:
     num_copies: int | None
     """Number of such pairs; None if the images were not compared."""
     method: str | None
-    """The method of the maps; None for a model without maps."""
     notes: list[str]
-    """What was not checked, and why."""
 
     @property
     def accuracy(self) -> float:

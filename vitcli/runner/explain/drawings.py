@@ -53,7 +53,6 @@ def arrows(subject: Subject, edges: Sequence[dict[str, Any]]) -> Drawing:
 
 
 def strip(subject: Subject, count: int) -> Drawing:
-    """Draw the first patches of the picture side by side, in reading order."""
     side = subject.model.spec.patch_size
     cut = subject.pixels.unfold(1, side, side).unfold(2, side, side).flatten(1, 2)  # (3, N, P, P)
     opaque = torch.cat([cut, torch.full_like(cut[:1], 255)])[:, :count]

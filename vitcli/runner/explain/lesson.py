@@ -26,7 +26,6 @@ class Shown:
     numbers: dict[str, Any]
     """The numbers of the texts, unrounded, as JSON values."""
     words: dict[str, Any] = field(default_factory=dict)
-    """Further values of the texts."""
     drawings: Sequence[Drawing] = ()
 
 
@@ -39,7 +38,6 @@ class Lesson:
     what it shows."""
     tables: Sequence[Table] = ()
     findings: Sequence[str] = ()
-    """Sentences that hold numbers."""
     numbers: dict[str, Any] = field(default_factory=dict)
     figures: Sequence[tuple[Drawing, str, str]] = field(default=(), repr=False)
     """Drawings of the page, each with its label and its caption."""

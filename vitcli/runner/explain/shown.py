@@ -40,7 +40,6 @@ from vitcli.runner.text import quantity
 
 SIZES = (1, 2, 4, 8, 16, 32)
 NUM_SHOWN = 16
-"""Number of patches in the drawing of the sequence."""
 
 
 def projection(subject: Subject) -> tuple[Tensor, Tensor | None, bool]:
@@ -111,7 +110,6 @@ def explain_patches(subject: Subject) -> Shown:
 # Topic ``attention``
 
 NUM_CROSS = 5
-"""Number of queries of the example of cross-attention."""
 
 
 @torch.no_grad()
@@ -296,7 +294,6 @@ ROUNDING = 10
 
 
 def patch_order(subject: Subject) -> Tensor:
-    """Return the order of the patches that all topics use, (N,)."""
     count = subject.model.num_patches
     return torch.randperm(count, generator=keyed_generator("explain", "order"))
 

@@ -112,7 +112,6 @@ class DataTable:
         return [Field(column) if isinstance(column, str) else column for column in self.columns]
 
     def table(self) -> Table:
-        """Return the table as people read it."""
         fields = [field for field in self.fields if field.is_shown]
         header, numeric = list[str](), list[int]()
         for column in fields:
@@ -144,9 +143,7 @@ class Report:
     """The first is the one of CSV."""
     notes: Sequence[str] = ()
     files: Sequence[Path] = ()
-    """What was written."""
     next: Sequence[str] = ()
-    """Commands to type next."""
 
 
 def words_of(name: str) -> str:
@@ -220,14 +217,12 @@ def _raw(value: Any) -> Any:
 
 
 def shown_tables(report: Report) -> list[Table]:
-    """Return what people read: the facts, the first of which is the header, and the tables."""
     facts = [(fact.title, fact.shown) for fact in report.facts if fact.shown]
     tables = [table.table() for table in report.tables if table.is_shown and table.rows]
     return [*([make_table(facts[0], facts[1:])] if facts else []), *tables]
 
 
 def to_text(report: Report, width: int | None) -> str:
-    """Return the facts, the tables and the notes; tables fit the width."""
     facts = [(fact.title, fact.shown) for fact in report.facts if fact.shown]
     label = max((len(title) for title, _ in facts), default=0)
     parts = [
@@ -239,7 +234,6 @@ def to_text(report: Report, width: int | None) -> str:
 
 
 def render(report: Report, form: str, width: int | None = None) -> str:
-    """Return a report in a form of ``--format``; ``width`` is that of the terminal."""
     if form == "json":
         return json.dumps(document(report), indent=2, allow_nan=False, default=str)
     if form == "csv":

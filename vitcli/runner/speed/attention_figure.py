@@ -37,7 +37,6 @@ def prepare_figure(path: Path) -> None:
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    """Draw time (left) and memory (right), a line for each row, with exponents in the legend."""
     commit(path, encode(partial(_draw_growth, result), path.suffix[1:]))
 
 

@@ -114,7 +114,6 @@ def bench_inference(work: Workload, *, rounds: int, seconds: float) -> Result:
 
 @resource_errors(SMALLER)
 def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
-    """Measure the input pipeline alone: random order, augmentation, normalisation."""
     batch = work.spec.train.batch_size
     step = partial(next, work.batches())
     first = timed(step, work.device)

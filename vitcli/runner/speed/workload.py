@@ -41,7 +41,6 @@ class Workload:
 
     @property
     def setting(self) -> str:
-        """Text such as ``cifar10-tiny on cpu (...), bf16, native kernels, batch 128``."""
         kernels = ", native kernels" if self.training.kernels == "native" else ""
         return (
             f"{self.name} on {self.device} ({hardware(self.device)}),"

@@ -28,7 +28,6 @@ UNRECORDED = ("model.num_heads", "model.norm_eps", "data.mean", "data.std")
 """Settings that change a model's output, but not its tensors."""
 NATURAL = "natural"
 MAX_CLASSES = 4
-"""Number of classes that a note shows."""
 
 
 def import_weights(

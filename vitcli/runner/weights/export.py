@@ -51,7 +51,6 @@ STACK_TRACE = "pkg.torch.onnx.stack_trace"
 """Entry of a node in an ONNX model that names folders of this machine."""
 BATCH = torch.export.Dim("batch")
 OPSET = 18
-"""Version of the operators of ONNX."""
 
 
 class Features(nn.Module):
@@ -79,7 +78,6 @@ class TrainedModel:
 
     @property
     def output(self) -> str:
-        """Return the name of the output: ``logits`` (B, K) or ``features`` (B, F)."""
         return "logits" if self.classifies else "features"
 
     def as_output(self, encoder: ImageModel) -> nn.Module:
@@ -95,7 +93,6 @@ class TrainedModel:
         return torch.randn(count, *self.encoder.image_shape, generator=generator)
 
     def preprocessing(self) -> dict[str, Any]:
-        """Return how ``predict`` makes the input of a picture file, before the normalisation."""
         channels, height, width = self.encoder.image_shape
         return {
             "orientation": "turned upright as the EXIF data say",
@@ -296,8 +293,6 @@ BATCHES = (1, 3)
 
 @dataclass(frozen=True)
 class Format:
-    """A format: how it is written and read back, and the extra of vitcli that it needs."""
-
     suffix: str
     write: Callable[[TrainedModel, Path], Facts]
     read: Callable[[Path, TrainedModel], Reloaded] | None = None
@@ -312,7 +307,6 @@ FORMATS = {
     "pt2": Format(".pt2", write_pt2, lambda path, _: torch.export.load(path).module()),
     "card": Format(".md", write_card, extra="hub", packages=("huggingface_hub",)),
 }
-"""Name -> format, as ``--format`` takes it."""
 
 
 def export_run(
@@ -350,7 +344,6 @@ def export_run(
 def compare(
     model: TrainedModel, read: Callable[[Path, TrainedModel], Reloaded], draft: Path, path: Path
 ) -> float:
-    """Return the largest absolute difference between the outputs of a model and of its export."""
     module = model.as_output(model.encoder)
     try:
         reloaded = read(draft, model)

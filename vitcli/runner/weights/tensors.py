@@ -30,7 +30,6 @@ WEIGHT_KEYS = (
 """Keys under which training programs save weights that are not averaged."""
 MAX_DEPTH = 4
 SAVE = "torch.save(model.state_dict(), 'weights.pt')"
-"""What to type in Python to save the weights of a model alone."""
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
@@ -106,7 +105,6 @@ PLAIN: dict[str, tuple[Any, ...]] = {
 }
 """Field of a ViT -> the values that timm's ``VisionTransformer`` can have under a plain name."""
 MAX_PROBLEMS = 3
-"""Number of tensors that an error names."""
 
 
 def timm_name(name: str) -> str:
@@ -177,7 +175,6 @@ def not_plain(spec: ModelSpec) -> str | None:
 
 
 def timm_arguments(spec: VitSpec, num_classes: int) -> dict[str, Any]:
-    """Return the arguments of timm's ``VisionTransformer`` for a plain ViT, as plain data."""
     ratio = spec.hidden_dim / spec.embed_dim
     if int(spec.embed_dim * ratio) != spec.hidden_dim:  # as timm computes the hidden width
         ratio = (spec.hidden_dim + 0.5) / spec.embed_dim

@@ -109,7 +109,7 @@ def load_timm(
 def published_model(
     name: str, offline: bool, on_message: Listener
 ) -> tuple[ExperimentSpec, ImageModel]:
-    """Return timm's published weights as a model; without names of classes, none classifies."""
+    """Return timm's published weights as a model; it classifies if timm names its classes."""
     from timm.data import ImageNetInfo, infer_imagenet_subset
 
     file = hub_file(name, offline, on_message)

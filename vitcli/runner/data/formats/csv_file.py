@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vitcli.runner.data.csv_lines import csv_lines
 from vitcli.runner.data.labels import not_used, refuse_names, without_blanks
 from vitcli.runner.data.listing import PictureFolder, split_of, splits_in_order
 from vitcli.runner.errors import InputError
-from vitcli.runner.report.tables import unguarded
+from vitcli.runner.report.tables import csv_lines, unguarded
 from vitcli.runner.text import composed, did_you_mean, printable
 
 COLUMNS, OPTIONAL = ("path", "label"), ("split", "group")

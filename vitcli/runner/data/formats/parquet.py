@@ -34,7 +34,6 @@ TABLE, FACTS = "labels.csv", "facts.json"
 UNPACKED = 2
 """Raised when files are unpacked to other pictures or labels than before."""
 AT_ONCE = 16
-"""Number of pictures that are read at a time."""
 MOST_TIMES = 100
 """Largest number of times the size of the files that their pictures may take, above a first
 ``MAX_BYTES``. Pictures are compressed already, so larger ones were written to fill the disk."""
