@@ -1,8 +1,7 @@
 """`--engine`: several drivers train one study or search on a cluster.
 
 A driver is the same command without ``--engine``. The drivers share one folder, where the
-lock of each trial lets one of them train it. The state of a trial comes from its folder, never from
-the scheduler.
+lock of each trial lets one of them train it.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""The common style of all figures, and figures as the bytes of files.
-
-The same figure always gives the same bytes.
-"""
+"""The common style of all figures; the same figure always gives the same bytes of a file."""
 
 import io
 import re

@@ -1,7 +1,4 @@
-"""Text for people: safe to print and to share, suggestions, and the listener that ignores messages.
-
-Safe text has no control characters and names no folders of this machine.
-"""
+"""Text for people: safe to print, without folders of this machine; numbers; suggestions."""
 
 import difflib
 import math

@@ -1,7 +1,4 @@
-"""Runs for other programs: as CSV files, and in trackers, live or afterwards. No torch.
-
-A thread calls the tracker's library. So a library that fails or hangs cannot stop the training.
-"""
+"""Runs for other programs: as CSV files, and in trackers, live or afterwards. No torch."""
 
 import hashlib
 import json

@@ -1,7 +1,4 @@
-"""Files that belong to the pictures of a folder, and the tensors made of them.
-
-Each kind of such files is a row of ``EXTRAS``: captions, from files named ``captions.csv``, and
-sounds, ``NAME.wav`` beside ``NAME.png``. The row's name is the key in ``Images.extra``.
+"""Captions (``captions.csv``) and sounds (``NAME.wav`` beside ``NAME.png``) as ``Images.extra``.
 
 Axes: N pictures, L bytes, T samples.
 """

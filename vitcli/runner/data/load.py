@@ -1,8 +1,4 @@
-"""Data sets by name: found or downloaded, read and checked, cached, and split.
-
-``load_data`` reads the images. ``describe_data`` gives sizes and classes without reading images.
-There are three kinds: generated data sets, those of the catalogue, and the user's own pictures.
-"""
+"""Data sets by name, generated, of the catalogue or the user's own: found, read and split."""
 
 import contextlib
 from collections.abc import Collection, Mapping

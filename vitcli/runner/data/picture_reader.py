@@ -1,7 +1,5 @@
 """The user's own pictures: listed by the row of their prefix, decoded, checked and corrected.
 
-Mistakes are found: files that cannot be read, and copies in the test set or in two classes.
-
 Axes: N images, C channels, H W pixels.
 """
 

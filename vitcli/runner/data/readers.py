@@ -54,27 +54,20 @@ def read_original(row: CatalogueRow, source: Source) -> tuple[Images, Images]:
 
 def published_files(row: CatalogueRow, source: Source) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of each original file; refuse a file that is not as published."""
-    sums = row.md5
+    sums, times = row.md5, dict(zip(row.files, row.gzip_times, strict=False))
     for name, content in _contents(row, source):
-        known = content, _with_head(row, name, content)
+        known = [content]
+        if name in times and content[:4] == b"\x1f\x8b\x08\x00":
+            # Compressed without name and time (gzip -n), as in Debian's dataset-fashion-mnist.
+            head = b"\x1f\x8b\x08\x08" + times[name].to_bytes(4, "little") + content[8:10]
+            head += name.removesuffix(".gz").encode() + b"\0"
+            known.append(head + content[10:])
         if sums[name] not in [hashlib.md5(c, usedforsecurity=False).hexdigest() for c in known]:
             raise InputError(
                 f"{printable(source.path)}: {name} is not the published file (MD5 differs);"
                 f" get a fresh copy: vitcli data get {row.info.name}"
             )
         yield name, content
-
-
-def _with_head(row: CatalogueRow, name: str, content: bytes) -> bytes:
-    """Return a gzip file as it was published, if it was compressed without name and time.
-
-    Debian's package dataset-fashion-mnist has such files (``gzip -n``).
-    """
-    times = dict(zip(row.files, row.gzip_times, strict=False))
-    if name not in times or content[:4] != b"\x1f\x8b\x08\x00":
-        return content
-    head = b"\x1f\x8b\x08\x08" + times[name].to_bytes(4, "little") + content[8:10]
-    return head + name.removesuffix(".gz").encode() + b"\0" + content[10:]
 
 
 def _contents(row: CatalogueRow, source: Source) -> Iterator[tuple[str, bytes]]:

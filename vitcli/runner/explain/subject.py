@@ -1,7 +1,6 @@
 """The model and the picture that the topics are shown on, with all that its layers compute.
 
-Axes: B batch (1), C channels, H W pixels, N tokens (prefix first), D embed_dim, h num_heads,
-d = D / h.
+Axes: B batch (1), C channels, H W pixels, N tokens (prefix first), D = h d embed_dim, h heads.
 """
 
 import io

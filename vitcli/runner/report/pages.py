@@ -1,8 +1,4 @@
-"""HTML pages: one environment of templates, and what a page embeds.
-
-A page is one file that loads nothing from the network. Every value that is not ``Markup`` is
-escaped.
-"""
+"""HTML pages: each one file without network, whose values are escaped unless ``Markup``."""
 
 import base64
 import json

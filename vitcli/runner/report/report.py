@@ -1,7 +1,4 @@
-"""What a command emits: a report of facts and tables, and its forms for people and programs.
-
-Every form is made from the same values, so that none can say another number.
-"""
+"""What a command emits: facts and tables, and their forms, all made from the same values."""
 
 import json
 import re

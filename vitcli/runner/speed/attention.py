@@ -1,7 +1,7 @@
 """`vitcli bench attention`: time and memory of every attention rule by sequence length.
 
 Only the rule is measured, forward and backward, without the projections around it: queries, keys
-and values (B, h, N, d) -> (B, h, N, d). The tokens form a grid that is as square as possible.
+and values (B, h, N, d) -> (B, h, N, d).
 """
 
 import datetime

@@ -1,7 +1,4 @@
-"""Pictures in Parquet files, as the Hugging Face Hub stores them: columns ``image``, ``label``.
-
-The pictures are unpacked into the cache, beside a table that ``csv_file`` reads.
-"""
+"""Pictures in Parquet files, as the Hub stores them, unpacked beside a table for ``csv_file``."""
 
 import contextlib
 import csv
