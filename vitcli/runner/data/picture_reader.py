@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from itertools import chain, repeat
 from pathlib import Path
@@ -155,11 +156,7 @@ def natural_size(sizes: Iterable[Size]) -> Size:
 
 
 def read_labelled(
-    folder: PictureFolder,
-    size: Size,
-    in_chans: int,
-    on_message: Listener,
-    fit: str = "crop",
+    folder: PictureFolder, size: Size, in_chans: int, on_message: Listener, fit: str = "crop"
 ) -> tuple[Images, dict[int, str]]:
     """Decode all pictures of a folder to (N, in_chans, *size) uint8; ``fit`` is one of ``FITS``.
 
@@ -189,25 +186,19 @@ def read_labelled(
 
 
 def read_folder(
-    folder: PictureFolder,
-    size: Size,
-    *,
-    fit: str,
-    skip_bad: bool,
-    groups: Mapping[str, str],
-    on_message: Listener,
+    folder: PictureFolder, spec: DataSpec, groups: Mapping[str, str], on_message: Listener
 ) -> Decoded:
     """Read and check the pictures of a folder. Without a test set, a fifth of them is held out.
 
     The split depends on the readable files only. So it stays the same if the others are deleted.
     ``groups`` are those of ``group_of``.
     """
-    total = len(folder.paths)
+    total, size = len(folder.paths), spec.resize or natural_size(sizes_of(folder))
     on_message(f"reading {total:,} pictures from {printable(folder.root)}")
     require_memory(total, folder.in_chans, size)
-    images, failures = read_labelled(folder, size, folder.in_chans, on_message, fit)
+    images, failures = read_labelled(folder, size, folder.in_chans, on_message, spec.fit)
     unreadable = tuple(failures.values())
-    if not skip_bad:
+    if not spec.skip_bad:
         refuse_unreadable(folder, unreadable)
     train, test, same = split_folder(folder, images, failures, groups)
     val = [row for row in range(total - folder.num_val, total) if row not in failures]
@@ -219,13 +210,8 @@ def read_folder(
     data = arranged(folder.class_names, *parts, val=whole[end - len(val) :] if val else None)
     step = max(1, len(paths) // NUM_MEASURED)
     sample = sizes_of(replace(folder, paths=paths[::step]))
-    return Decoded(
-        data,
-        unreadable,
-        same,
-        kept_area(Counter(sample), size) if fit == "crop" else 1.0,
-        reasons,
-    )
+    kept = kept_area(Counter(sample), size) if spec.fit == "crop" else 1.0
+    return Decoded(data, unreadable, same, kept, reasons)
 
 
 def refuse_unreadable(
@@ -242,10 +228,7 @@ def refuse_unreadable(
 
 
 def split_folder(
-    folder: PictureFolder,
-    images: Images,
-    failures: Collection[int],
-    groups: Mapping[str, str],
+    folder: PictureFolder, images: Images, failures: Collection[int], groups: Mapping[str, str]
 ) -> tuple[list[int], list[int], Pairs]:
     """Return the indices of training and test pictures, and those that look the same.
 
@@ -380,20 +363,10 @@ def read_own(
         on_message(note)
     corrections = read_corrections(spec.corrections, folder)
 
-    def build() -> Decoded:
-        size = spec.resize or natural_size(sizes_of(folder))
-        return read_folder(
-            folder,
-            size,
-            fit=spec.fit,
-            skip_bad=spec.skip_bad,
-            groups=groups,
-            on_message=on_message,
-        )
-
     more = (folder.num_val, sorted(groups.items())) if folder.num_val or groups else ()
     parts = (folder.stamp, folder.class_names, can_read_heic(), spec.fit, *more)
     file = array_file(spec.name, spec.resize, data_dir)
+    build = partial(read_folder, folder, spec, groups, on_message)
     decoded = load_or_build(file, parts, build, on_message)
     if not spec.skip_bad:
         refuse_unreadable(folder, decoded.unreadable)
