@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from vitcli.runner.data.check import FolderCheck
     from vitcli.runner.data.load import DataStatus
 
-KNOWN = ("name", "img_size", "in_chans", "num_classes", "num_train", "num_test")
-"""What is known of a data set without reading images."""
 NUM_LISTED = 20
 
 commands = group(help="List, describe, download and remove data sets.", example="vitcli data ls")
@@ -52,10 +50,11 @@ def ls(form: Format = "text") -> None:
     from vitcli.core.spec import DATA_READERS, DATA_SETS, DataSpec
     from vitcli.runner.data.load import data_status, describe_data
 
+    known = ("name", "img_size", "in_chans", "num_classes", "num_train", "num_test")
     rows = []
     for name in DATA_SETS:
         info = describe_data(DataSpec(name=name))
-        rows.append({field: getattr(info, field) for field in KNOWN} | where(data_status(name)))
+        rows.append({field: getattr(info, field) for field in known} | where(data_status(name)))
     columns: list[Field | str] = [
         *("name", Field("img_size", "size", text=size_of), Field("in_chans", "channels")),
         *("num_classes", "num_train", "num_test", "kind", "place"),

@@ -254,8 +254,7 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
 
     say(f"experiment {shown_name(experiment.name, experiment.path)}")
     instead = f"{'train a new run with' if request.resume else 'type'} --precision fp32"
-    if experiment.spec.train.precision == "bf16":
-        warn_if_emulated(experiment.spec.train.precision, request.device, say, instead)
+    warn_if_emulated(experiment.spec.train.precision, request.device, say, instead)
     launcher = launch.command if launch else ""
     command = f"{launcher} {shlex.join(['vitcli', *sys.argv[1:]])}".strip()
     with bars() as progress, joined(launch):

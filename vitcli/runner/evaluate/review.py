@@ -232,6 +232,7 @@ def _doubts(
     method: str | None = None,
 ) -> list[Doubt]:
     """Return the images at some indices; ``shares`` (N, K) is NaN where nothing is known."""
+    model = found.model
     doubts, classes = [], found.data.class_names
     for row in rows:
         label = int(images.labels[row])
@@ -243,15 +244,9 @@ def _doubts(
                 predicted=classes[int(shares[row].argmax())],
                 predicted_probability=shares[row].max().item(),
             )
-        doubts.append(replace(doubt, heat=_heat(found, images.pixels[row], method)))
+        if method is not None and isinstance(model, MappedModel):
+            batch = found.data.normalize(images.pixels[row][None])
+            request = MapRequest(model=model, images=batch, layers=(len(model.blocks) - 1,))
+            doubt = replace(doubt, heat=METHODS[method](request)[0].detach().float().cpu())
+        doubts.append(doubt)
     return doubts
-
-
-def _heat(found: TrainedRun, pixels: Tensor, method: str | None) -> Tensor | None:
-    """Return the map (gh, gw) of an image (C, H, W) on the CPU."""
-    model = found.model
-    if method is None or not isinstance(model, MappedModel):
-        return None
-    batch = found.data.normalize(pixels[None])
-    request = MapRequest(model=model, images=batch, layers=(len(model.blocks) - 1,))
-    return METHODS[method](request)[0].detach().float().cpu()

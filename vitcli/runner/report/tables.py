@@ -231,12 +231,8 @@ def read_csv(
     if "\0" in text:
         raise InputError(f"{name} holds a zero byte; it is not a text file")
     delimiter = delimiter_of(text)
-    reader = csv.reader(
-        io.StringIO(text, newline=""),
-        delimiter=delimiter,
-        skipinitialspace=not exact,
-        strict=True,
-    )
+    lines = io.StringIO(text, newline="")
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=not exact, strict=True)
     header: list[str] = []
     named: list[int] = []
     try:
