@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -45,6 +45,10 @@ def turns(
             work()
         measured[name].append((now(device) - began) / counts[name])
     return measured
+
+
+def step_of(iterator: Iterator[object]) -> Callable[[], object]:
+    return lambda: next(iterator)
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype | None) -> float:

@@ -14,7 +14,7 @@ from vitcli.core.torch_use import autocast_to
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.machine.device import arithmetic, pick_precision
 from vitcli.runner.machine.resources import SMALLER, resource_errors
-from vitcli.runner.speed.clock import copy_bandwidth, matmul_peak, now, timed, turns
+from vitcli.runner.speed.clock import copy_bandwidth, matmul_peak, now, step_of, timed, turns
 from vitcli.runner.speed.workload import Workload
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.build import compile_training
@@ -33,7 +33,7 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
     began = now(device)
     compile_training(work.training, ignore_message)
     compiling = now(device) - began
-    step, data = partial(next, work.steps()), partial(next, work.batches())
+    step, data = step_of(work.steps()), step_of(work.batches())
     first = timed(step, device)
     for _ in range(WARM_UP):
         step()
@@ -115,7 +115,7 @@ def bench_inference(work: Workload, *, rounds: int, seconds: float) -> Result:
 @resource_errors(SMALLER)
 def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
     batch = work.spec.train.batch_size
-    step = partial(next, work.batches())
+    step = step_of(work.batches())
     first = timed(step, work.device)
     times = turns({"data": step}, work.device, rounds=rounds, seconds=seconds)["data"]
     batch_seconds = median(times)
