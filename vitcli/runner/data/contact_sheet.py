@@ -68,7 +68,7 @@ def contact_sheet(data: DataSet) -> Image.Image:
 
 
 def to_rgb(pixels: Tensor) -> np.ndarray:
-    """Return (B, H, W, 3) of pixels (B, C, H, W) uint8; of other than 3 channels the grey mean."""
+    """(B, C, H, W) uint8 -> (B, H, W, 3) for display; images without 3 channels become grey."""
     if pixels.shape[1] != 3:
         pixels = pixels.float().mean(1, keepdim=True).round().byte().expand(-1, 3, -1, -1)
     return pixels.permute(0, 2, 3, 1).cpu().numpy()

@@ -320,7 +320,7 @@ def _near(
 
 
 def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
-    """Return notes on unreadable pictures and equal ones, of what the corrections leave."""
+    """Return notes on unreadable pictures, and on pictures of ``data`` that look the same."""
     label: dict[str, int] = {}
     for images in (data.train, data.test):
         label |= zip(images.names, images.labels.tolist(), strict=True)

@@ -27,7 +27,7 @@ def zero_shot_report(
     on_message: Callable[[str], None] = ignore_message,
     **options: Any,
 ) -> tuple[Report, float | None]:
-    """Assign images to named classes; the accuracy is None if no image has one of them."""
+    """Report on classes given by name; the accuracy is None if no image has such a class."""
     run = find_run(name)
     task_name = run.spec().task.name
     if task_class(run.spec()).zero_shot is Task.zero_shot:
