@@ -203,25 +203,7 @@ def test_arrays_are_a_data_set(pictures):
     assert (same.class_names, same.mean, same.std) == (("bright", "dark"), data.mean, data.std)
     grey = vitcli.data_set(*[(torch.tensor(x[..., 0]), y) for x, y in splits])
     assert (grey.in_chans, grey.num_classes, grey.val) == (1, 2, None)
-
-
-PIXELS = torch.zeros(4, 8, 8, dtype=torch.uint8)
-
-
-@pytest.mark.parametrize(
-    ("message", "pixels", "labels"),
-    [
-        ("train_images is float32", torch.zeros(4, 3, 8, 8), [0, 1, 0, 1]),
-        ("train_images is uint8", PIXELS[0], [0, 1, 0, 1]),
-        ("4 images .* 3", PIXELS, [0, 1, 0]),
-        ("train_labels is float64", PIXELS, [0.5, 1, 0, 1]),
-        ("class 1 has no", PIXELS, [0, 2, 0, 2]),
-        ("class", PIXELS, [1, 1, 1, 1]),
-    ],
-)
-def test_arrays_that_do_not_fit_are_refused_in_one_line(message, pixels, labels):
-    found = refusal(vitcli.data_set, (pixels, labels), (PIXELS[:2], [0, 1]))
-    assert re.match(f"data_set: .*{message}", found)
+    assert refusal(vitcli.data_set, splits[0], (splits[1][0], [5] * 24)).startswith("data_set: ")
 
 
 def test_fit_prepares_its_device_as_a_training_does(mine, monkeypatch):

@@ -14,7 +14,7 @@ from vitcli.core.data.source import Images
 from vitcli.core.metrics.classification import logits_and_labels
 from vitcli.core.metrics.knn import knn_logits
 from vitcli.runner.data.load import load_data
-from vitcli.runner.evaluate.probe import PROBES, probe_run
+from vitcli.runner.evaluate.probe import probe_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.run.folder import RunDir
@@ -55,13 +55,13 @@ def test_a_limited_evaluation_sees_every_class(run):
 def test_a_probe_reads_the_features_of_the_trained_and_the_initial_encoder(
     run, monkeypatch, labels
 ):
-    seen, own = [], PROBES["knn"]
+    seen = []
 
     def spy(*values):
         seen.append(values)
-        return own(*values)
+        return knn_logits(*values)
 
-    monkeypatch.setitem(PROBES, "knn", spy)
+    monkeypatch.setattr("vitcli.runner.evaluate.probe.knn_logits", spy)
     found = probe_run(run, "knn", labels=labels)
     spec = RunDir(Path(run)).spec()
     data = load_data(spec.data.replace(labels=labels))

@@ -80,7 +80,7 @@ def test_everything_reads_the_corrected_pictures_of_a_run(tiny, pictures, plante
         with pytest.raises(StoppedError):
             train(tiny, changes=changes)
     experiment, path = resume_experiment("run")
-    assert run_training(experiment, Request(output=path, resume=True)).trained
+    assert run_training(experiment, Request(output=path, resume=True)).state == "finished"
     assert "other images" not in said(0, "eval", "run")
     said(0, "visualize", "run", "--what", "curves")
     found = reviewed("run")

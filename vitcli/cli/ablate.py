@@ -30,6 +30,7 @@ from vitcli.cli.options import (
     with_code,
 )
 from vitcli.cli.study_output import announce_saved, refuse_gaps, show_plan, show_status
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
@@ -52,13 +53,11 @@ Name = Annotated[
 Only = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="VARIANT",
-        help="Train this variant and the baseline only; may be repeated.",
+        metavar="VARIANT", help="Train this variant and the baseline only; may be repeated."
     ),
 ]
 Seeds = Annotated[
-    str | None,
-    typer.Option(metavar="0-7", help="Random seeds to train.", show_default=False),
+    str | None, typer.Option(metavar="0-7", help="Random seeds to train.", show_default=False)
 ]
 
 
@@ -73,8 +72,7 @@ Form = Annotated[
 ]
 Output = Annotated[Path | None, output_option("FOLDER", "Folder of the study.", "runs/...")]
 TableOnly = Annotated[
-    bool,
-    typer.Option("--table-only", help="Print the table so far; train nothing."),
+    bool, typer.Option("--table-only", help="Print the table so far; train nothing.")
 ]
 FailFast = Annotated[
     bool,
@@ -142,7 +140,6 @@ def ablate(
       vitcli ablate study-finetune --data imagefolder:pictures
     """
     from vitcli.runner.data.find import refuse_unused_folder
-    from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.seeds import parse_seeds
     from vitcli.runner.study.definition import default_root, load_study, select
 
@@ -200,7 +197,6 @@ def ablate(
 
 
 def run(request: Request, options: "Options", *, dry_run: bool) -> None:
-    """Train the trials without a result, then print the table and report missing results."""
     from vitcli.cli import clusters
     from vitcli.runner.study.page import publish
     from vitcli.runner.study.plan import current_states, plan_study
@@ -241,10 +237,7 @@ def run(request: Request, options: "Options", *, dry_run: bool) -> None:
 
 
 def saved_trials(folder: Path | None, options: "Options | None" = None) -> "SavedTrials | None":
-    """Return the saved results in a folder (default: ``SAVED``), or None if it does not exist.
-
-    With ``options``, only results trained in the precision of this machine are used.
-    """
+    """Return the saved results in a folder; with ``options`` those of this precision."""
     from vitcli.runner.study.saved import SAVED, SavedTrials
 
     folder = folder or SAVED
@@ -258,7 +251,6 @@ def saved_trials(folder: Path | None, options: "Options | None" = None) -> "Save
 
 
 def announce(work: "StudyWork") -> None:
-    """Print the study, the number of trials in each state, and why trials are trained again."""
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.study.plan import count_states, explain_states
 
@@ -279,7 +271,6 @@ def announce(work: "StudyWork") -> None:
 
 
 def train(work: "StudyWork", options: "Options", save: Path | None) -> "dict[str, RunRecord]":
-    """Train what is left of a study and show their progress; return all states."""
     from vitcli.cli.trials import display
     from vitcli.runner.study.plan import worker_count
     from vitcli.runner.study.run import run_study
@@ -292,7 +283,6 @@ def train(work: "StudyWork", options: "Options", save: Path | None) -> "dict[str
 def show_table(
     request: Request, states: "Mapping[str, RunRecord]", saved: "SavedTrials | None"
 ) -> "StudyResult":
-    """Print the table of a study; return its document."""
     from vitcli.runner.study.collect import read_results
     from vitcli.runner.study.table import render
 

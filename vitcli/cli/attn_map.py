@@ -21,6 +21,8 @@ from vitcli.cli.options import (
     output_option,
     with_code,
 )
+from vitcli.runner.errors import ConfigError, InputError, summarize_failures
+from vitcli.runner.files import commit, make_output_folder
 from vitcli.runner.report.report import DataTable, Report
 
 if TYPE_CHECKING:
@@ -40,8 +42,7 @@ MethodOption = Annotated[
     ),
 ]
 Layers = Annotated[
-    str,
-    typer.Option(metavar="LAYERS", help="Layers, such as 1,3,6 or -1.", show_default="last"),
+    str, typer.Option(metavar="LAYERS", help="Layers, such as 1,3,6 or -1.", show_default="last")
 ]
 Heads = Annotated[
     str, typer.Option(metavar="HEADS", help="Heads, such as 3 or 1,2, or mean.", show_default="all")
@@ -55,8 +56,7 @@ Query = Annotated[
     ),
 ]
 About = Annotated[
-    str | None,
-    typer.Option("--class", help="Class to explain.", show_default="the most likely"),
+    str | None, typer.Option("--class", help="Class to explain.", show_default="the most likely")
 ]
 
 
@@ -111,7 +111,6 @@ def attn_map(
     """
     from vitcli.runner.attn_map.explain import Explainer
     from vitcli.runner.data.folder import picture_files
-    from vitcli.runner.errors import ConfigError
 
     run, images = run_and_pictures("attn-map", [run, *(pictures or ())])
     kind = format_of(form, output)
@@ -165,7 +164,6 @@ def encoder(
     form: str, explainer: "Explainer", *, smooth: bool, all_layers: bool, live: bool
 ) -> "Callable[[Explanation], bytes]":
     from vitcli.runner.attn_map.explain import map_metadata, to_npz
-    from vitcli.runner.errors import ConfigError
 
     if form == "npz":
         return to_npz
@@ -199,8 +197,6 @@ def draw_all(
     """Write the map of each picture. A picture that cannot be read does not stop the others."""
     from vitcli.cli.live import counted
     from vitcli.runner.attn_map.explain import map_metadata
-    from vitcli.runner.errors import ConfigError, InputError, summarize_failures
-    from vitcli.runner.files import commit, make_output_folder
 
     pictures = [Path(file) for file in files if Path(file).exists()]
     done = []
@@ -230,9 +226,6 @@ def draw_all(
 
 
 def parse_numbers(option: str, text: str) -> list[int] | None:
-    """Return the numbers in a text such as ``1,3,-1``; None if it is empty or ``all``."""
-    from vitcli.runner.errors import ConfigError
-
     if text in ("", "all"):
         return None
     if not re.fullmatch(r"-?\d{1,4}(,-?\d{1,4})*", text):
@@ -241,9 +234,6 @@ def parse_numbers(option: str, text: str) -> list[int] | None:
 
 
 def parse_point(text: str) -> tuple[float, float] | None:
-    """Return x and y of a text such as ``0.5,0.25``; None if it is empty."""
-    from vitcli.runner.errors import ConfigError
-
     if not text:
         return None
     point = re.fullmatch(r"(\d(?:\.\d+)?),(\d(?:\.\d+)?)", text)
@@ -253,9 +243,6 @@ def parse_point(text: str) -> tuple[float, float] | None:
 
 
 def format_of(form: FileFormat | None, output: Path | None) -> FileFormat:
-    """Return the format: the suffix of the file ``-o``, else ``--format``, else PNG."""
-    from vitcli.runner.errors import ConfigError
-
     if output is None or not is_file_name(output):
         return form or "png"
     suffix = output.suffix.lower().removeprefix(".")
@@ -270,10 +257,7 @@ def is_file_name(output: Path) -> bool:
 
 
 def target_of(picture: str, output: Path | None, ending: str, taken: set[Path]) -> Path:
-    """Return the file to write: ``-o``, or a file named after the picture and the kind of map.
-
-    If two pictures are called ``x.png``, the name of the second map starts with ``x-2``.
-    """
+    """Return ``-o``, or a free name of the picture and the kind of map, such as ``x-2-cls.png``."""
     if output is not None and is_file_name(output):
         return output
     stem = "stdin" if picture == "-" else Path(picture).stem

@@ -11,6 +11,8 @@ from vitcli.cli.chosen import load_changed, option_names
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import Device, Format, Sets, group, output_option, with_code
 from vitcli.cli.train import Name, Precision
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.files import make_output_folder
 from vitcli.runner.report.report import STREAM, TERA, DataTable, Fact, Field, Report
 
 if TYPE_CHECKING:
@@ -30,8 +32,7 @@ Trace = Annotated[
 ]
 Output = Annotated[Path, output_option("FILE", "File for the trace of --trace.")]
 Lengths = Annotated[
-    str | None,
-    typer.Option(help="Sequence lengths in tokens.", show_default="64,128,...,4096"),
+    str | None, typer.Option(help="Sequence lengths in tokens.", show_default="64,128,...,4096")
 ]
 
 
@@ -203,15 +204,11 @@ def workload(
 
 
 def make_trace_folder(trace: bool, output: Path) -> None:
-    """Create the folder of the trace before anything is measured."""
-    from vitcli.runner.files import make_output_folder
-
     if trace:
         make_output_folder(output.parent)
 
 
 def report_of(result: dict[str, Any], files: Sequence[Path] = ()) -> Report:
-    """Return a measurement: its numbers are facts, its lists of rows are tables."""
     rates = {"matmul_peak": TERA, "activation_traffic": STREAM, "copy_bandwidth": STREAM}
     columns = {"rows": ["precision", "batch_size", "seconds", "images_per_second"]}
     columns["profile"] = ["share", "seconds", "calls", "words"]
@@ -230,9 +227,6 @@ def report_of(result: dict[str, Any], files: Sequence[Path] = ()) -> Report:
 
 
 def parse_lengths(text: str | None) -> tuple[int, ...]:
-    """Return the sequence lengths in a text such as ``64,256``, sorted."""
-    from vitcli.runner.errors import ConfigError
-
     parts = text.split(",") if text else []
     if not all(part.strip().isdecimal() and int(part) for part in parts):
         raise ConfigError(f"--lengths {text}: write whole numbers, such as 64,256")

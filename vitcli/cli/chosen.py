@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitcli.cli.console import say
+from vitcli.runner.errors import ConfigError
 
 if TYPE_CHECKING:
     from vitcli.runner.experiment.config import Experiment
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
 
 def option_names(fields: Iterable[str]) -> dict[str, str]:
-    """Return field -> the option that sets it, such as ``--epochs`` for ``train.epochs``."""
     names = {field: f"--{field.rpartition('.')[2].replace('_', '-')}" for field in fields}
     return names | {field: "--data" for field in names if field == "data.name"}
 
@@ -41,7 +41,6 @@ def adopt_model(
     normalisation from those of ``--init``, unless they are set in the command. A model of timm is
     of the family timm and no run.
     """
-    from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import STATISTICS, load_experiment
     from vitcli.runner.experiment.family import PREFIX
     from vitcli.runner.run.folder import find_run
@@ -101,10 +100,7 @@ def shorten_pretraining(
 def load_changed(
     name: str, changes: Mapping[str, Any], options: Mapping[str, str] | None = None
 ) -> "Experiment":
-    """Return an experiment with ``changes``, and print a note about them if there is one.
-
-    ``options`` maps a field to the option that set it, if that is not ``--set``.
-    """
+    """Return an experiment with ``changes``, of which some are of ``options``; print its note."""
     from vitcli.runner.experiment.config import load_experiment
     from vitcli.runner.run.folder import CONFIG
     from vitcli.runner.run.record import named_as_run
@@ -125,7 +121,6 @@ def run_and_pictures(
     The first word is the run if it names one or timm:NAME, or if it is no file or folder and has no
     suffix. A word alone is a picture where a picture is needed.
     """
-    from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.family import PREFIX
     from vitcli.runner.run.folder import RUNS, bundled_models
 

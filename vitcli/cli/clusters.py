@@ -1,8 +1,7 @@
 """`--engine`: several drivers train one study or search on a cluster.
 
 A driver is the same command without ``--engine``. The drivers share one folder, where the
-lock of each trial lets one of them train it. The state of a trial comes from its folder, never from
-the scheduler.
+lock of each trial lets one of them train it.
 """
 
 import logging
@@ -47,7 +46,6 @@ wait $!
 
 
 def shared_words(words: Sequence[str]) -> list[str]:
-    """Return a command line without the options that a driver has of its own."""
     left = list(words)
     shared = []
     while left:
@@ -64,14 +62,12 @@ def driver_words(root: Path) -> list[str]:
 
 
 def make_logs(root: Path) -> Path:
-    """Return the folder of the logs, which every machine must see."""
     make_output_folder(root)
     make_folder(logs := root.resolve() / LOGS)
     return logs
 
 
 def print_script(root: Path, threads: int, options: Options) -> None:
-    """Print a script for sbatch, an array of jobs with a driver each."""
     text = SCRIPT.format(
         name=root.resolve().name,
         count=options.jobs,
@@ -104,10 +100,7 @@ def drive(words: Sequence[str], folder: str, log: str) -> str:
 
 
 def train_on_ray(root: Path, threads: int, options: Options, gpus: float | None) -> None:
-    """Train the trials of a folder with drivers on a Ray cluster.
-
-    The cluster is that of RAY_ADDRESS or of this machine; without one, Ray starts here.
-    """
+    """Train with drivers on the cluster of RAY_ADDRESS or of this machine, or start one."""
     import ray
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no network that nobody asked for
@@ -142,7 +135,6 @@ def train_on_ray(root: Path, threads: int, options: Options, gpus: float | None)
 
 
 def room(nodes: Sequence[Mapping[str, float]], cores: int, gpus: float) -> int:
-    """Return the number of drivers that fit on the machines of a cluster, at least 1."""
     by_cores = [node.get("CPU", 0) // cores for node in nodes]
     by_gpus = [node.get("GPU", 0) // gpus if gpus else float("inf") for node in nodes]
     count = int(sum(map(min, by_cores, by_gpus)))

@@ -4,6 +4,8 @@ from collections import Counter
 
 import typer
 
+from vitcli.runner.errors import ConfigError
+
 
 def any_experiment(incomplete: str) -> list[str]:
     from vitcli.runner.experiment.config import experiment_files
@@ -24,7 +26,6 @@ def search(incomplete: str) -> list[str]:
 
 
 def _of_kind(incomplete: str, kind: str) -> list[str]:
-    from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import experiment_files
     from vitcli.runner.experiment.listing import kind_of
 
@@ -67,7 +68,6 @@ def data_set(incomplete: str) -> list[str]:
 
 
 def field(ctx: typer.Context, incomplete: str) -> list[str]:
-    from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import flatten, load_experiment
 
     # Without a value for its last option, the line is not parsed to its end.

@@ -1,7 +1,6 @@
 """Console output: results on stdout, messages on stderr, control characters escaped."""
 
 import contextlib
-import json
 import os
 import shutil
 import sys
@@ -10,13 +9,13 @@ from typing import Any, TextIO
 
 import typer
 
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.report.report import Report, render
 from vitcli.runner.text import printable, wrap_line
 
 QUIET = "VITCLI_QUIET"
 """Variable that leaves only results and errors."""
 MIN_WIDTH = 40
-"""Width of the narrowest terminal for which tables are laid out."""
 _results: TextIO | None = None
 """Stdout while ``only_results`` holds."""
 
@@ -70,10 +69,6 @@ def wrapped(text: str, stream: TextIO | None) -> str:
     return "\n".join(wrap_line(line, width) for line in text.split("\n"))
 
 
-def emit_json(value: Any) -> None:
-    emit_exactly(json.dumps(value, indent=2, allow_nan=False, default=str))
-
-
 def is_live(stream: Any = None) -> bool:
     """Return whether a progress display can be redrawn on the stream (default: stderr)."""
     if stream is None and os.environ.get(QUIET):
@@ -111,9 +106,6 @@ def emit_report(report: Report, form: str) -> None:
 
 
 def confirmed(command: str, things: Sequence[str]) -> bool:
-    """Ask for confirmation on a terminal. Without a terminal, raise ConfigError."""
-    from vitcli.runner.errors import ConfigError
-
     if sys.stdin is None or not sys.stdin.isatty():
         raise ConfigError(
             f"'vitcli {command}' asks for confirmation; without a terminal, type --yes"

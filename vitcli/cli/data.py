@@ -21,6 +21,7 @@ from vitcli.cli.options import (
     output_option,
     with_code,
 )
+from vitcli.runner.errors import CheckError
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, facts_of, hidden
 from vitcli.runner.text import quantity, size_text
 
@@ -29,10 +30,7 @@ if TYPE_CHECKING:
     from vitcli.runner.data.check import FolderCheck
     from vitcli.runner.data.load import DataStatus
 
-KNOWN = ("name", "img_size", "in_chans", "num_classes", "num_train", "num_test")
-"""What is known of a data set without reading images."""
 NUM_LISTED = 20
-"""Number of files or pairs that people read of a check."""
 
 commands = group(help="List, describe, download and remove data sets.", example="vitcli data ls")
 
@@ -52,10 +50,11 @@ def ls(form: Format = "text") -> None:
     from vitcli.core.spec import DATA_READERS, DATA_SETS, DataSpec
     from vitcli.runner.data.load import data_status, describe_data
 
+    known = ("name", "img_size", "in_chans", "num_classes", "num_train", "num_test")
     rows = []
     for name in DATA_SETS:
         info = describe_data(DataSpec(name=name))
-        rows.append({field: getattr(info, field) for field in KNOWN} | where(data_status(name)))
+        rows.append({field: getattr(info, field) for field in known} | where(data_status(name)))
     columns: list[Field | str] = [
         *("name", Field("img_size", "size", text=size_of), Field("in_chans", "channels")),
         *("num_classes", "num_train", "num_test", "kind", "place"),
@@ -75,7 +74,6 @@ def size_of(size: Sequence[int]) -> str:
 
 
 def where(status: "DataStatus") -> dict[str, Any]:
-    """Return where a data set is stored and in which form."""
     place = None if status.place is None else str(status.place)
     return {"kind": status.kind, "place": place, "decoded": [*map(str, status.decoded)]}
 
@@ -195,7 +193,6 @@ def check(
     from vitcli.runner.data import check as checked
     from vitcli.runner.data.find import check_name, own_path
     from vitcli.runner.data.picture_reader import list_pictures
-    from vitcli.runner.errors import CheckError
 
     for path in filter(None, (page, leave_out)):
         files.require_folder(path)
@@ -219,7 +216,6 @@ def check(
 
 
 def command_after(folder: str, found: "FolderCheck", leave_out: Path | None) -> str:
-    """Return the command that trains without the problems, or first writes the copies down."""
     from vitcli.runner.data.find import own_path
     from vitcli.runner.experiment.config import typed_changes, typed_command
 

@@ -2,6 +2,7 @@
 
 from vitcli.cli.console import emit_report
 from vitcli.cli.options import Format
+from vitcli.runner.errors import CheckError
 
 
 def doctor(form: Format = "text") -> None:
@@ -13,7 +14,6 @@ def doctor(form: Format = "text") -> None:
     Example:
       vitcli doctor
     """
-    from vitcli.runner.errors import CheckError
     from vitcli.runner.machine.doctor import examine
 
     checks = examine()

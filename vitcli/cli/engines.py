@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli.options import DataDir, Device, Offline, Track
+from vitcli.runner.errors import ConfigError
 
 if TYPE_CHECKING:
     from vitcli.runner.study.plan import Options
@@ -56,9 +57,7 @@ Jobs = Annotated[
 Pin = Annotated[
     bool,
     typer.Option(
-        "--pin/--no-pin",
-        help="Pin trials that run at once to CPU cores of their own.",
-        hidden=True,
+        "--pin/--no-pin", help="Pin trials that run at once to CPU cores of their own.", hidden=True
     ),
 ]
 Budget = Annotated[
@@ -99,10 +98,7 @@ def read_options(
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Put the parameters of ``read_options`` in the place of a command's ``options``.
-
-    The keyword-only ones come last.
-    """
+    """Put the parameters of ``read_options`` in place of ``options``, keyword-only ones last."""
     signature = inspect.signature(command)
     added = inspect.signature(read_options).parameters
     last = [option for option in added.values() if option.kind is option.KEYWORD_ONLY]
@@ -124,9 +120,6 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def check_engine(engine: Engine, jobs: int | None, gpus: float | None) -> None:
-    """Refuse, before any training, what an engine cannot do."""
-    from vitcli.runner.errors import ConfigError
-
     if gpus is not None and engine is not Engine.ray:
         raise ConfigError("--gpus is an option of --engine ray; for Slurm, type it after sbatch")
     if engine is not Engine.local and not jobs:
@@ -137,8 +130,6 @@ def check_engine(engine: Engine, jobs: int | None, gpus: float | None) -> None:
 
 def check_folders(output: Path | None, save: Path | None) -> None:
     """Refuse folders without a name, as of an empty option, and a file for saved results."""
-    from vitcli.runner.errors import ConfigError
-
     for option, folder in {"-o": output, "--save": save}.items():
         if folder is not None and not folder.name:
             raise ConfigError(f"{option} needs the name of a folder; is a shell variable unset?")
@@ -147,9 +138,6 @@ def check_folders(output: Path | None, save: Path | None) -> None:
 
 
 def parse_duration(text: str) -> float:
-    """Return a time such as ``90s``, ``30m``, ``1.5h`` or ``2d`` in seconds."""
-    from vitcli.runner.errors import ConfigError
-
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smhd])", text.strip())
     if not match or not float(match[1]):
         raise ConfigError(f"--budget takes a time such as 30m or 2h, got {text!r}")

@@ -18,6 +18,7 @@ from vitcli.cli.options import (
     exclude,
     with_code,
 )
+from vitcli.runner.errors import CheckError, ConfigError
 from vitcli.runner.text import percent
 
 if TYPE_CHECKING:
@@ -83,8 +84,7 @@ def evaluate(
         typer.Option("--tta", help="Average over each image and its mirror image.", hidden=True),
     ] = False,
     step: Annotated[
-        int | None,
-        typer.Option(help="Step of the checkpoint.", show_default="last", hidden=True),
+        int | None, typer.Option(help="Step of the checkpoint.", show_default="last", hidden=True)
     ] = None,
     form: Format = "text",
     predictions: Annotated[
@@ -110,8 +110,6 @@ def evaluate(
       vitcli eval quickstart --probe linear
       vitcli eval quickstart --review
     """
-    from vitcli.runner.errors import CheckError, ConfigError
-
     common: dict[str, Any] = {
         "split": split,
         "step": step,
@@ -165,11 +163,9 @@ def evaluate(
 
 
 def review_report(run: str, common: dict[str, Any]) -> "tuple[Report, float]":
-    """Write the page of a review, and return what is on it and the accuracy."""
     from vitcli.cli.live import stages
     from vitcli.runner.data.find import own_path
     from vitcli.runner.data.listing import split_of
-    from vitcli.runner.errors import ConfigError
     from vitcli.runner.evaluate.review import review_run
     from vitcli.runner.visualize.review_page import write_review
 

@@ -1,5 +1,6 @@
 """`vitcli experiments`: the experiment files."""
 
+import json as json_text
 import shlex
 from dataclasses import asdict
 from pathlib import Path
@@ -8,8 +9,9 @@ from typing import Annotated
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit_exactly, emit_json, emit_report, say
+from vitcli.cli.console import emit_exactly, emit_report, say
 from vitcli.cli.options import Device, Format, Json, group, with_code
+from vitcli.runner.errors import CheckError, ConfigError
 from vitcli.runner.report.report import DataTable, Field, Report, facts_of
 from vitcli.runner.text import printable, quantity
 
@@ -139,7 +141,6 @@ def validate(
     Example:
       vitcli experiments validate mine.yaml
     """
-    from vitcli.runner.errors import ConfigError
     from vitcli.runner.search.validate import validate as check
 
     rows = [check(name) for name in names]
@@ -166,7 +167,6 @@ def check(device: Device = "cpu", form: Format = "text") -> None:
       vitcli experiments check --code part.py
     """
     from vitcli.core.spec.data import DATA_READERS
-    from vitcli.runner.errors import CheckError, ConfigError
     from vitcli.runner.experiment.config import typed_command
     from vitcli.runner.train.check_code import check_code
 
@@ -202,4 +202,4 @@ def schema(json: Json = False) -> None:
     from vitcli.runner.search.definition import SearchFile
     from vitcli.runner.study.definition import StudyFields
 
-    emit_json(file_schema(StudyFields, SearchFile))
+    emit_exactly(json_text.dumps(file_schema(StudyFields, SearchFile), indent=2))

@@ -8,8 +8,11 @@ import typer
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit, emit_report, line_width, say
 from vitcli.cli.options import Json, RunOf, exclude, output_option, with_code
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.files import commit, make_output_folder
 from vitcli.runner.report.report import Report, facts_of
 from vitcli.runner.report.tables import make_table, plain
+from vitcli.runner.text import did_you_mean
 
 if TYPE_CHECKING:
     from vitcli.runner.explain.lesson import Lesson
@@ -19,11 +22,7 @@ if TYPE_CHECKING:
 
 Topic = Annotated[
     str | None,
-    typer.Argument(
-        metavar="TOPIC",
-        help="Topic to explain.",
-        show_default="list the topics",
-    ),
+    typer.Argument(metavar="TOPIC", help="Topic to explain.", show_default="list the topics"),
 ]
 Picture = Annotated[
     str | None,
@@ -57,7 +56,6 @@ def explain(
       vitcli explain scale quickstart photo.jpg
       vitcli explain --format html
     """
-    from vitcli.runner.errors import ConfigError
     from vitcli.runner.explain.topics import TOPICS
 
     words = [word for word in (topic, run, picture) if word is not None]
@@ -79,7 +77,6 @@ def explain(
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.explain.lesson import lesson_of, page
     from vitcli.runner.explain.subject import load_subject
-    from vitcli.runner.files import commit, make_output_folder
 
     if is_page and output is None:
         output = Path(f"explain{f'-{topic}' if topic else ''}.html")
@@ -103,17 +100,16 @@ def explain(
 
 
 def find_run_or_topic(run: str, topic: str) -> "RunDir":
-    """Return a run; without a topic before it, an unknown name is an unknown topic."""
-    from vitcli.runner.errors import InputError
-    from vitcli.runner.explain.topics import check_topic
+    from vitcli.runner.explain.topics import TOPICS
     from vitcli.runner.run.folder import find_run
 
     try:
         return find_run(run)
-    except InputError:
-        if not topic:
-            check_topic(run)
-        raise
+    except InputError as error:
+        if topic:
+            raise
+        hint = did_you_mean(run, TOPICS) or f"; the topics are {', '.join(TOPICS)}"
+        raise ConfigError(f"{run}: no such topic{hint}") from error
 
 
 def overview() -> str:

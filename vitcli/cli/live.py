@@ -55,10 +55,7 @@ def scalars_text(event: events.Progress, row: TaskRow) -> str:
 
 
 class Display:
-    """What has ended, as lines; what is running, as a bar each.
-
-    In a log there are no bars: after 30 s without output, a line says what is running.
-    """
+    """Lines for what has ended, and bars for what runs; a log has a line after 30 s of silence."""
 
     def __init__(self, bars: Progress | None = None) -> None:
         self._bars = bars
@@ -74,7 +71,6 @@ class Display:
         self._last = time.monotonic()
 
     def move(self, name: str, done: float, total: float | None, info: str) -> None:
-        """Show how far something is that is running."""
         self._running[name] = f"{name} {info}"
         if self._bars is None:
             if time.monotonic() - self._last > LINE_SECONDS:
@@ -86,15 +82,12 @@ class Display:
         self._bars.update(self._tasks[name], completed=done, total=total, info=printable(info))
 
     def end(self, name: str) -> None:
-        """Show no longer that something is running."""
         self._running.pop(name, None)
         if self._bars and name in self._tasks:
             self._bars.remove_task(self._tasks.pop(name))
 
 
 class TrainingDisplay(Display):
-    """The display of one training, with a line for each epoch."""
-
     _row: TaskRow | None = None
     _steps = 0
 
@@ -126,12 +119,6 @@ class TrainingDisplay(Display):
             self.move("training", event.step, self._steps, info)
 
 
-@contextmanager
-def view() -> Iterator[TrainingDisplay]:
-    with bars() as progress:
-        yield TrainingDisplay(progress)
-
-
 def counted(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
     """Yield items; on a terminal, a bar shows how many of them are done."""
     with bars(total > 1) as progress:
@@ -144,10 +131,7 @@ def counted(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
 
 @contextmanager
 def stages() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a listener to the progress of stages, which gets a name, and the parts done and all.
-
-    A terminal has a bar for the running stage, and a log has a line for each stage.
-    """
+    """Yield a listener that gets the name of a stage and its parts done and all."""
     with bars() as progress:
         display = Display(progress)
         seen: list[str] = []

@@ -63,8 +63,6 @@ RESOURCES = (
 
 
 class LazyCommands(Mapping[str, Any]):
-    """The rows of COMMANDS by name."""
-
     def __getitem__(self, name: str) -> Any:
         if name not in COMMANDS:
             raise KeyError(name)
@@ -94,10 +92,7 @@ def load_command(name: str) -> Any:
 
 
 class Commands(TyperGroup):
-    """The command group that turns a user's mistake into a message and an exit code.
-
-    The traceback of a bug is printed.
-    """
+    """Turn a user's mistake into a message and an exit code; a bug shows its traceback."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -155,7 +150,6 @@ def as_user_error(error: BaseException) -> UserError | None:
 
 
 def _as_file_error(error: OSError) -> UserError | None:
-    """Return an error that names the file, if Python does; None if it seems to be a bug."""
     is_resource = error.errno in RESOURCES
     if error.filename is None and not is_resource:
         return None
@@ -178,13 +172,11 @@ def say_error(text: str) -> None:
 
 
 def stop(error: KeyboardInterrupt) -> NoReturn:
-    """Print that Ctrl-C ended the command, and exit with code 130."""
     say("stopped immediately")
     raise typer.Exit(130) from error
 
 
 def refuse(error: Any, context: typer.Context) -> NoReturn:
-    """Print what is wrong in a command line, and exit with code 2."""
     if type(error).__name__ == "NoArgsIsHelpError":  # a group of commands was named alone
         raise error
     message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")

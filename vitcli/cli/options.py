@@ -13,6 +13,8 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import QUIET, only_results
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.files import require_utf8
 
 DATA_HELP = "Data set or your own pictures: 'vitcli data ls' lists both."
 TOP_HELP = "Number of classes or runs to show: the likeliest, or those with the best results."
@@ -69,8 +71,7 @@ FitOption = Annotated[
     ),
 ]
 Data = Annotated[
-    str | None,
-    typer.Option(help=DATA_HELP, show_default=False, autocompletion=complete.data_set),
+    str | None, typer.Option(help=DATA_HELP, show_default=False, autocompletion=complete.data_set)
 ]
 DataDir = Annotated[
     Path | None,
@@ -83,10 +84,7 @@ DataDir = Annotated[
 Offline = Annotated[
     bool,
     typer.Option(
-        "--offline",
-        envvar="VITCLI_OFFLINE",
-        help="Never open a network connection.",
-        hidden=True,
+        "--offline", envvar="VITCLI_OFFLINE", help="Never open a network connection.", hidden=True
     ),
 ]
 SkipBad = Annotated[
@@ -98,9 +96,7 @@ SkipBad = Annotated[
 AllowLeaks = Annotated[
     bool,
     typer.Option(
-        "--allow-leaks",
-        help="Train although test pictures are in the training set.",
-        hidden=True,
+        "--allow-leaks", help="Train although test pictures are in the training set.", hidden=True
     ),
 ]
 LimitBatches = Annotated[
@@ -178,7 +174,6 @@ Verbose = Annotated[
 
 
 def show_whole_help(context: typer.Context, wanted: bool) -> None:
-    """Print the help with the options that it does not show to newcomers, and exit."""
     if wanted:
         command = context.command = copy(context.command)
         parameters: list[Any] = [copy(parameter) for parameter in command.params]
@@ -208,8 +203,6 @@ def output_option(metavar: str, text: str, shown_default: str | bool = True) -> 
 
 def refuse_empty(option: str, value: object) -> None:
     if value == "":
-        from vitcli.runner.errors import ConfigError
-
         raise ConfigError(f"{option} is empty; is a shell variable unset?")
 
 
@@ -217,8 +210,6 @@ def exclude(given: Mapping[str, object]) -> None:
     """Refuse two options of which a command takes one."""
     named = [option for option, value in given.items() if value is not None and value is not False]
     if len(named) > 1:
-        from vitcli.runner.errors import ConfigError
-
         raise ConfigError(f"{named[0]} and {named[1]} exclude each other; leave out one of them")
 
 
@@ -227,8 +218,6 @@ def refuse_caption(caption: str | None, form: str) -> None:
 
 
 def run_folder(name: str | None, output: Path | None) -> Path | None:
-    """Return the run folder that ``--name`` or ``-o`` names; None without both."""
-    from vitcli.runner.files import require_utf8
     from vitcli.runner.run.folder import named_folder
 
     exclude({"--name": name, "-o": output})
@@ -237,8 +226,6 @@ def run_folder(name: str | None, output: Path | None) -> Path | None:
 
 
 def typed_files(options: Mapping[str, Any]) -> set[str]:
-    """Return the experiment files among the arguments of a command."""
-    from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import find_experiment
 
     files = set()
@@ -251,8 +238,6 @@ def typed_files(options: Mapping[str, Any]) -> set[str]:
 
 
 def with_code(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command that also takes ``--code`` and ``--trust-code``."""
-
     @wraps(command)
     def call(*args: Any, code: list[Path] | None, trust_code: bool, **options: Any) -> Any:
         from vitcli.runner.experiment import own_code
@@ -268,8 +253,6 @@ def with_code(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_common(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command that also takes the options that all commands have."""
-
     @wraps(command)
     def call(*args: Any, quiet: bool, verbose: bool, help_all: bool, **options: Any) -> Any:
         set_talk(quiet=quiet, verbose=verbose)
@@ -285,7 +268,6 @@ def with_common(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def set_talk(*, quiet: bool, verbose: bool) -> None:
-    """Set how much this process and its workers say."""
     if quiet:
         os.environ[QUIET] = os.environ["TQDM_DISABLE"] = "1"
     if verbose:

@@ -17,14 +17,10 @@ from vitcli.cli.options import (
     exclude,
     with_code,
 )
+from vitcli.runner.errors import summarize_failures
 
 Top = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help=TOP_HELP,
-        show_default="5, or 1 for several pictures",
-    ),
+    int | None, typer.Option(min=1, help=TOP_HELP, show_default="5, or 1 for several pictures")
 ]
 Reject = Annotated[
     float | None,
@@ -61,7 +57,6 @@ def predict(
     """
     from vitcli.cli.live import counted
     from vitcli.runner.data.folder import picture_files
-    from vitcli.runner.errors import summarize_failures
     from vitcli.runner.evaluate.predict import Predictor, describe_model, report_of
     from vitcli.runner.evaluate.scores import why_uncalibrated
     from vitcli.runner.evaluate.weights import default_run

@@ -23,8 +23,10 @@ from vitcli.cli.options import (
 )
 from vitcli.core.spec import OptimSpec
 from vitcli.core.spec.metrics import Metric, metric_of
+from vitcli.runner.errors import InputError
+from vitcli.runner.files import commit, errors_name, make_output_folder
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, value_text
-from vitcli.runner.text import duration, tera
+from vitcli.runner.text import duration, natural_key, tera
 
 if TYPE_CHECKING:
     from vitcli.runner.run.record import RunRecord
@@ -40,9 +42,7 @@ commands = group(
 Runs = Annotated[
     list[str],
     typer.Argument(
-        metavar="RUN",
-        help="Run folders, or names under runs/.",
-        autocompletion=complete.own_run,
+        metavar="RUN", help="Run folders, or names under runs/.", autocompletion=complete.own_run
     ),
 ]
 
@@ -61,12 +61,7 @@ OfState = Annotated[
     RunState | None, typer.Option(help="List runs in this state.", show_default="all")
 ]
 OnData = Annotated[
-    str | None,
-    typer.Option(
-        help=DATA_HELP,
-        show_default="all",
-        autocompletion=complete.data_set,
-    ),
+    str | None, typer.Option(help=DATA_HELP, show_default="all", autocompletion=complete.data_set)
 ]
 OfExperiment = Annotated[
     str | None,
@@ -87,10 +82,7 @@ Order = Annotated[
     ),
 ]
 Reverse = Annotated[bool, typer.Option("--reverse", help="List in reverse order.")]
-Top = Annotated[
-    int | None,
-    typer.Option(min=1, help=TOP_HELP, show_default="all"),
-]
+Top = Annotated[int | None, typer.Option(min=1, help=TOP_HELP, show_default="all")]
 
 
 @commands.command()
@@ -113,7 +105,6 @@ def ls(
     from vitcli.runner.overview.study_folder import find_studies
     from vitcli.runner.run.folder import RUNS
     from vitcli.runner.run.listing import has_name, list_records, rank, select_runs
-    from vitcli.runner.text import natural_key
 
     every = list_records()
     for name in names or []:
@@ -192,10 +183,7 @@ def result_text(run: Mapping[str, Any], metrics: Mapping[str, Metric], with_labe
 
 
 def settings(run: Mapping[str, Any]) -> str:
-    """Return what differs from the experiment, and what no name shows.
-
-    That is the experiment, the weights that the run started from, and the seed.
-    """
+    """Return what differs from the experiment, and what no name shows: start, seed, experiment."""
     from vitcli.runner.run.compare import short_setting
 
     differs = {name: value for name, value in run["differs"].items() if name != "train.init"}
@@ -261,7 +249,6 @@ def value_of_row(row: Mapping[str, Any]) -> str:
 
 
 def epochs(records: Sequence[Mapping[str, Any]]) -> DataTable:
-    """Return the table of epochs, of which people read the last ones."""
     names = dict.fromkeys(name for record in records for name in record)
     short = {name: name.replace("_accuracy", "_acc").replace("_per_second", "/s") for name in names}
     fields = [
@@ -298,8 +285,7 @@ def diff(
         ),
     ],
     other: Annotated[
-        str,
-        typer.Argument(metavar="B", help="Run to compare with A.", autocompletion=complete.run),
+        str, typer.Argument(metavar="B", help="Run to compare with A.", autocompletion=complete.run)
     ],
     form: Format = "text",
 ) -> None:
@@ -326,7 +312,6 @@ def diff(
 
 
 def pair_table(title: str, pairs: Mapping[str, Any], names: Sequence[str]) -> DataTable:
-    """Return the table of the values of two runs; measures have their difference."""
     fields = [
         Field("name", title),
         Field("a", header=names[0], of_row=partial(side_text, side="a")),
@@ -366,7 +351,6 @@ def verify(runs: Runs, form: Format = "text") -> None:
     Example:
       vitcli runs verify quickstart
     """
-    from vitcli.runner.errors import InputError
     from vitcli.runner.run.verify import verify_run
     from vitcli.runner.trackers import find_runs
 
@@ -432,7 +416,6 @@ def record(
     Example:
       vitcli runs record quickstart -o quickstart.json
     """
-    from vitcli.runner.files import commit, errors_name, make_output_folder
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.study.repeated_runs import collect_runs
     from vitcli.runner.study.table import to_json

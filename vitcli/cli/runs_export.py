@@ -8,6 +8,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import Format, Json, Offline, exclude, output_option
+from vitcli.runner.errors import UserError, summarize_failures
 from vitcli.runner.report.report import Fact, Report
 from vitcli.runner.text import quantity
 
@@ -38,7 +39,6 @@ def export(
     Example:
       vitcli runs export --format csv -o table
     """
-    from vitcli.runner.errors import UserError, summarize_failures
     from vitcli.runner.trackers import check_trackers, find_runs, replay, sound_record, write_csv
 
     exclude({"-o": output, f"--format {form}": form != "csv"})

@@ -65,7 +65,6 @@ def watch(
 
 
 def follow(watcher: "Watcher", every: float) -> "Progress":
-    """Show the progress until the study or search has ended; return the last progress."""
     from vitcli.cli.live import Display, bars
 
     told: dict[str, str] = {}
@@ -101,7 +100,6 @@ def trial_line(trial: "RunRecord") -> str:
 
 
 def numbers(trial: "RunRecord") -> str:
-    """Return the last epoch of a trial and its headline number, such as ``epoch 3 of 6 ...``."""
     text = f"epoch {trial.epochs} of {trial.epochs_planned}" if trial.epochs else ""
     if trial.curve:
         text += f"  {trial.headline.label} {trial.headline.text(trial.curve[-1][1])}"

@@ -10,6 +10,8 @@ from vitcli.cli import complete
 from vitcli.cli.console import emit_exactly, emit_report, line_width, say
 from vitcli.cli.engines import Engine, Gpus, Place, check_engine, check_folders, takes_options
 from vitcli.cli.options import DryRun, Json, Sets, Status, exclude, output_option, with_code
+from vitcli.runner.errors import ConfigError, PartlyError
+from vitcli.runner.files import make_output_folder
 from vitcli.runner.report.report import DataTable, Fact, Report, facts_of, hidden
 from vitcli.runner.text import duration, quantity
 
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from vitcli.runner.study.result import StudyResult
 
 NUM_BEST = 10
-"""Number of trials in the table of the terminal."""
 
 Name = Annotated[
     str,
@@ -59,9 +60,7 @@ def search(
     from importlib.util import find_spec
 
     from vitcli.runner.data.find import refuse_unused_folder
-    from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import parse_sets
-    from vitcli.runner.files import make_output_folder
     from vitcli.runner.run.folder import RUNS
     from vitcli.runner.search.definition import load_search
 
@@ -115,8 +114,6 @@ def train(trials: "Trials") -> None:
 
 
 def finish(trials: "Trials", form: str) -> None:
-    """Write the files of the result, print it, and name the study that tests the best."""
-    from vitcli.runner.errors import PartlyError
     from vitcli.runner.search.result import make_document, write_confirmation
     from vitcli.runner.study.page import publish
 
@@ -131,7 +128,6 @@ def finish(trials: "Trials", form: str) -> None:
 
 
 def show_plan(chosen: "Search", options: "Options", form: str) -> None:
-    """Print the space and the cost of the search: that of its default, once for each trial."""
     from vitcli.runner.experiment.config import Experiment
     from vitcli.runner.study.plan import worker_count
     from vitcli.runner.train.dry_run import dry_run

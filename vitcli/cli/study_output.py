@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitcli.cli.console import emit_report, say
+from vitcli.runner.errors import PartlyError
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, hidden
 from vitcli.runner.text import duration, quantity, tera
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def announce_saved(states: "Mapping[str, RunRecord]", saved: "SavedTrials | None") -> None:
-    """Print how many saved results are used, which ones are refused, and why."""
     from vitcli.runner.study.plan import name_trials
 
     taken = sum(bool(state.source) for state in states.values())
@@ -28,7 +28,6 @@ def announce_saved(states: "Mapping[str, RunRecord]", saved: "SavedTrials | None
 
 
 def show_plan(work: "StudyWork", options: Any, form: str) -> None:
-    """Print the trials to train, their training time and disk space, and missing data sets."""
     from vitcli.runner.study.estimate import dry_run_study
 
     costs = dry_run_study(work, options, say, time.process_time())
@@ -65,7 +64,6 @@ def show_plan(work: "StudyWork", options: Any, form: str) -> None:
 
 
 def planned_text(work: "StudyWork") -> str:
-    """Return the planned number of seeds, and what it means if others are asked for."""
     planned, asked = work.planned.seeds, len(work.study.seeds)
     text = f"{quantity(planned, 'seed')}; verdicts hold however often you look"
     if asked <= planned:
@@ -78,7 +76,6 @@ def planned_text(work: "StudyWork") -> str:
 
 
 def detectable_text(work: "StudyWork") -> str:
-    """Return the smallest difference that the planned seeds of a study can detect, in words."""
     from vitcli.runner.study.looks import level, seeds_needed
     from vitcli.runner.study.significance import ALPHA, planned_error
 
@@ -131,7 +128,6 @@ def show_status(
 
 def refuse_gaps(states: "Mapping[str, RunRecord]", hint: str) -> None:
     """Raise PartlyError (exit code 3) if a trial has no result, after printing the reasons."""
-    from vitcli.runner.errors import PartlyError
     from vitcli.runner.study.plan import explain_states, states_without_result
 
     left = states_without_result(states)

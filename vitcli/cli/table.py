@@ -11,6 +11,7 @@ import typer
 from vitcli.cli.console import emit_exactly, line_width, say
 from vitcli.cli.options import Caption, Details, Json, output_option, refuse_caption
 from vitcli.cli.study_output import refuse_gaps
+from vitcli.runner.report.tables import csv_text
 from vitcli.runner.text import portable
 
 Column = partial(typer.Option, metavar="COLUMN")
@@ -59,7 +60,6 @@ def table(
       vitcli table results.csv
       vitcli table wandb_export.csv --variant model --score val_acc -o report
     """
-    from vitcli.runner.report.tables import csv_text
     from vitcli.runner.study.page import publish_outside
     from vitcli.runner.study.results_file import Choices, read_text
     from vitcli.runner.study.table import render

@@ -35,6 +35,7 @@ from vitcli.cli.options import (
     run_folder,
     with_code,
 )
+from vitcli.runner.errors import ConfigError, DivergedError, StoppedError
 from vitcli.runner.machine.launch import read_launch
 from vitcli.runner.report.report import Fact, Report, hidden
 from vitcli.runner.text import duration, quantity
@@ -57,15 +58,10 @@ Name = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(
-        min=0,
-        help="Random seed of weights, data order and dropout.",
-        show_default=False,
-    ),
+    typer.Option(min=0, help="Random seed of weights, data order and dropout.", show_default=False),
 ]
 LearningRate = Annotated[
-    float | None,
-    typer.Option("--lr", help="Peak learning rate.", show_default=False),
+    float | None, typer.Option("--lr", help="Peak learning rate.", show_default=False)
 ]
 BatchSize = Annotated[
     int | None,
@@ -211,11 +207,7 @@ def choose_experiment(
     rerun: bool,
     allow_inexact: bool,
 ) -> "tuple[Experiment, Path | None, RunDir | None]":
-    """Return the experiment and its run folder: new ones, or those of the run to continue.
-
-    The run of ``--init`` is the third.
-    """
-    from vitcli.runner.errors import ConfigError
+    """Return the experiment, its run folder, and the run of ``--init``."""
     from vitcli.runner.experiment.config import load_experiment
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.train.prepare import resume_experiment
@@ -246,9 +238,8 @@ def choose_experiment(
 
 def run(experiment: "Experiment", request: "Request", json: bool) -> None:
     """Train with a progress display and print the result. Of several ranks, rank 0 prints."""
-    from vitcli.cli.live import view
+    from vitcli.cli.live import TrainingDisplay, bars
     from vitcli.runner.data.find import own_path
-    from vitcli.runner.errors import DivergedError, StoppedError
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.train.prepare import finished_run
@@ -263,11 +254,11 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
 
     say(f"experiment {shown_name(experiment.name, experiment.path)}")
     instead = f"{'train a new run with' if request.resume else 'type'} --precision fp32"
-    if experiment.spec.train.precision == "bf16":
-        warn_if_emulated(experiment.spec.train.precision, request.device, say, instead)
+    warn_if_emulated(experiment.spec.train.precision, request.device, say, instead)
     launcher = launch.command if launch else ""
     command = f"{launcher} {shlex.join(['vitcli', *sys.argv[1:]])}".strip()
-    with view() as screen, joined(launch):
+    with bars() as progress, joined(launch):
+        screen = TrainingDisplay(progress)
         request = replace(request, launcher=launcher, command=command)
         request = replace(request, on_event=screen.show, on_message=screen.say)
         record = finished_run(experiment, request)
@@ -293,7 +284,6 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
 
 
 def final_facts(record: "RunRecord") -> list[Fact]:
-    """Return what people read of a training that has ended."""
     from vitcli.runner.run.record import headline_key
 
     result, headline = record.result, record.headline
@@ -328,7 +318,6 @@ def trained_fact(verb: str, epochs: str, numbers: Mapping[str, Any]) -> Fact:
 
 
 def facts_so_far(record: "RunRecord") -> list[Fact]:
-    """Return what people read of a training that has stopped before its end."""
     from vitcli.runner.run.record import headline_key
 
     reached, headline = record.reached, record.headline
@@ -345,7 +334,6 @@ def facts_so_far(record: "RunRecord") -> list[Fact]:
 
 
 def show_costs(experiment: "Experiment", request: "Request", json: bool) -> None:
-    """Print the notes and the costs of a training."""
     from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.train.dry_run import costs_report, dry_run
     from vitcli.runner.train.ranks import describe_parts, refuse_parts

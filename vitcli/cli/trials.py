@@ -15,8 +15,6 @@ from vitcli.runner.train.events import Ended, Message, Started, Stopping, TrialE
 
 
 class StudyDisplay(Display):
-    """The display of ``total`` trials, of which ``count`` are trained at once."""
-
     def __init__(
         self, bars: Progress | None, total: int, count: int, row: TaskRow, split: str
     ) -> None:

@@ -16,6 +16,7 @@ from vitcli.cli.options import (
     refuse_empty,
     with_code,
 )
+from vitcli.runner.errors import summarize_failures
 from vitcli.runner.report.report import DataTable, Report
 from vitcli.runner.report.tables import ascii_signs, plain
 
@@ -63,7 +64,6 @@ def visualize(
     Example:
       vitcli visualize quickstart
     """
-    from vitcli.runner.errors import summarize_failures
     from vitcli.runner.evaluate.predict import describe_model
     from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
     from vitcli.runner.run.folder import find_run

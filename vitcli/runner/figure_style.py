@@ -1,7 +1,4 @@
-"""The common style of all figures, and figures as the bytes of files.
-
-The same figure always gives the same bytes.
-"""
+"""The common style of all figures; the same figure always gives the same bytes of a file."""
 
 import io
 import re
@@ -72,7 +69,6 @@ def encode(draw: Callable[[], Figure], form: str, *, software: str | None = None
 
 
 def write_figures(figures: Mapping[str, Callable[[], Figure]], folder: Path) -> dict[str, Path]:
-    """Write each figure as PNG, SVG and PDF into a folder; return file name -> path."""
     make_folder(folder)
     written = {}
     for name, draw in figures.items():
@@ -96,11 +92,7 @@ def draw_map_grid(
     column_names: Sequence[str] = (),
     **image_options: Any,
 ) -> AxesImage:
-    """Draw maps (rows, columns, height, width) on a grid of axes with names at left and top.
-
-    All maps get the same ``image_options``, so that they share one scale. Returns the last image,
-    from which a colour bar can be made.
-    """
+    """Draw maps (rows, columns, height, width) on axes with one scale; return the last image."""
     for place, axes in np.ndenumerate(grid):
         bare(axes)
         image = axes.imshow(maps[place], **image_options)
@@ -146,7 +138,6 @@ def letters_that_fit(text: str, width: float, size: float) -> int:
 
 
 def add_title(figure: Figure, title: str) -> None:
-    """Write the title at the top left. The figure grows by the title's lines."""
     width = figure.get_figwidth()
     text = wrap_text(title, width - 0.2, TITLE_SIZE)
     figure.set_figheight(figure.get_figheight() + 0.1 + 0.18 * (1 + text.count("\n")))
@@ -154,7 +145,6 @@ def add_title(figure: Figure, title: str) -> None:
 
 
 def add_source(figure: Figure, source: str) -> None:
-    """Write model, data and n at the bottom left. The figure grows by the text's lines."""
     width = figure.get_figwidth()
     text = wrap_text(source, width - 0.2, SOURCE_SIZE)
     figure.set_figheight(figure.get_figheight() + 0.1 + 0.14 * (1 + text.count("\n")))
@@ -169,7 +159,6 @@ def add_legend_beside(axes: Axes, **options: Any) -> Legend:
 def add_colour_bar(
     figure: Figure, image: AxesImage, axes: Axes | np.ndarray, label: str, **options: Any
 ) -> Colorbar:
-    """Add a colour bar in the full colours, also for a map that is drawn half transparent."""
     options = {"fraction": 0.04, "pad": 0.02} | options
     bar = figure.colorbar(image, ax=axes, **options)
     bar.set_label(label)

@@ -47,20 +47,16 @@ def write_only_while_same(folder: Path) -> Iterator[None]:
 
 
 def require_same_folder(path: Path) -> None:
-    """Refuse to write to a path below a locked folder that was replaced by another folder."""
     for folder in Path(os.path.abspath(path)).parents:
-        if folder in _locks and folder.is_dir() and not _is_lock(folder / LOCK, _locks[folder]):
-            raise InUseError(
-                f"{folder}: another folder has taken the place of the one that this process began;"
-                f" {_describe_place(_locks[folder])}"
-            )
-
-
-def _is_lock(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+        if folder not in _locks or not folder.is_dir():
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat((folder / LOCK).stat(), os.fstat(_locks[folder])):
+                continue
+        raise InUseError(
+            f"{folder}: another folder has taken the place of the one that this process began;"
+            f" {_describe_place(_locks[folder])}"
+        )
 
 
 def _describe_place(descriptor: int) -> str:
@@ -139,7 +135,6 @@ def file_lock(path: Path, timeout: float = -1) -> FileLock:
 
 @contextlib.contextmanager
 def require_that_it_stays(folder: Path) -> Iterator[None]:
-    """Let an error say that a folder is gone in which this process works."""
     try:
         yield
     except FileNotFoundError as error:
@@ -151,13 +146,11 @@ def require_that_it_stays(folder: Path) -> Iterator[None]:
 
 
 def require_folder(path: Path) -> None:
-    """Refuse a path whose folder does not exist, before any work is done."""
     if not path.parent.is_dir():
         raise ConfigError(f"{path}: there is no folder {path.parent}")
 
 
 def require_replaceable(path: Path, is_own: Callable[[bytes], bool], what: str) -> None:
-    """Refuse to replace a file that holds something else than what vitcli writes there."""
     if not os.path.exists(path):
         return
     try:
@@ -177,7 +170,6 @@ def require_utf8(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its missing parents so that they survive a power cut."""
     if path.is_dir():
         return
     if not path.parent.exists():
@@ -231,7 +223,6 @@ def unwind_on_signals() -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder, so that the names of its files survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with errors_name(folder):
@@ -241,7 +232,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file to read it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
@@ -253,7 +243,6 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
-    """Return the content of a regular file of at most ``limit`` bytes."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
@@ -328,5 +317,4 @@ def policy_hash(source: str) -> str:
 
 
 def sha256(content: bytes) -> str:
-    """Return the SHA-256 as hexadecimal text."""
     return hashlib.sha256(content).hexdigest()

@@ -44,7 +44,6 @@ def divide_cores(count: int, threads: int) -> list[list[int]]:
 
 
 def cpu_quota(groups: Path = GROUPS, process_group: Path = PROCESS_GROUP) -> float | None:
-    """Return the number of cores that control groups allow this process; None without a limit."""
     limits = [_read(folder / "cpu.max") for folder in control_groups(groups, process_group)]
     version1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     limits.append(" ".join(_read(groups / "cpu" / name) for name in version1))
@@ -54,15 +53,11 @@ def cpu_quota(groups: Path = GROUPS, process_group: Path = PROCESS_GROUP) -> flo
 
 
 def usable_cores(quota: float | None) -> int:
-    """Return the number of cores that this process may use, at least 1."""
     return max(1, min(len(allowed_cores()), int(quota or 2**20)))
 
 
 def available_memory(groups: Sequence[Path] | None = None) -> int | None:
-    """Return the free bytes of memory within the limits of the control groups; None if unknown.
-
-    ``groups`` are folders of control groups; by default those of this process.
-    """
+    """Return the free bytes of memory within the control groups; None if unknown."""
     limits = [
         int(line.split()[1]) * 1024
         for line in _read(Path("/proc/meminfo")).splitlines()

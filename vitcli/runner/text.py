@@ -1,7 +1,4 @@
-"""Text for people: safe to print and to share, suggestions, and the listener that ignores messages.
-
-Safe text has no control characters and names no folders of this machine.
-"""
+"""Text for people: safe to print, without folders of this machine; numbers; suggestions."""
 
 import difflib
 import math
@@ -48,7 +45,6 @@ def portable(value: Any) -> Any:
 
 
 def without_folders(text: str) -> str:
-    """Return a message in which only the last names of outside paths are left."""
     return OUTSIDE.sub("", text)
 
 
@@ -61,10 +57,7 @@ def portable_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def printable(value: object, *, keep: str = "", substitute: str | None = None) -> str:
-    """Return ``str(value)`` without control characters and broken encodings.
-
-    ``substitute`` replaces each control character; by default its escape sequence does.
-    """
+    """Return text with ``substitute``, or an escape, for each character that is not printable."""
 
     def replace(c: str) -> str:
         return c.encode("unicode_escape").decode("ascii") if substitute is None else substitute
@@ -73,7 +66,6 @@ def printable(value: object, *, keep: str = "", substitute: str | None = None) -
 
 
 def is_utf8(text: str) -> bool:
-    """Return whether a text, such as the name of a file, can be written as UTF-8."""
     return not any("\ud800" <= c <= "\udfff" for c in text)
 
 
@@ -124,7 +116,6 @@ def one_line(text: str, limit: int = 24) -> str:
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known name that was probably meant, or None if no name is close."""
     names = {name.casefold(): name for name in reversed([*known])}
     word = word.casefold()
     if close := difflib.get_close_matches(word, names, n=1, cutoff=CUTOFF):
@@ -136,7 +127,6 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a suggestion for a misspelt name; empty if no name is close."""
     name = closest(word, known)
     return f"; did you mean {name!r}?" if name else ""
 
@@ -183,7 +173,6 @@ def tera(flops: float | None) -> str:
 
 
 def percent(share: float, digits: int = 2) -> str:
-    """Return a share in percent, such as ``71.51 %``; a metric has ``Metric.text``."""
     return f"{100 * share:.{digits}f} %"
 
 
@@ -196,14 +185,12 @@ def signed(value: float | None, digits: int) -> str:
 
 
 def interval(low: float | None, high: float | None, digits: int) -> str:
-    """Return an interval of differences in brackets; empty if it is not known."""
     if low is None or high is None:
         return ""
     return f"[{signed(low, digits)}, {signed(high, digits)}]"
 
 
 def plain(value: float | None, digits: int) -> str:
-    """Return a number without a plus sign; empty if it is not known."""
     return "" if value is None else f"{value:.{digits}f}".replace("-", MINUS)
 
 
@@ -213,7 +200,6 @@ def p_text(p: float | None) -> str:
 
 
 def capitalize(text: str) -> str:
-    """Return a text with a capital first letter; the other letters do not change."""
     return text[:1].upper() + text[1:]
 
 
@@ -227,10 +213,7 @@ def unbroken(text: str) -> str:
 
 
 def wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """Return lines of at most ``width`` characters (0: no limit).
-
-    No line breaks inside a word or inside what ``UNBROKEN`` matches.
-    """
+    """Return lines of up to ``width`` (0: any) that break no word and nothing of ``UNBROKEN``."""
     lines = textwrap.wrap(
         unbroken(text),
         width or len(text) + 1,

@@ -1,7 +1,4 @@
-"""Runs for other programs: as CSV files, and in trackers, live or afterwards. No torch.
-
-A thread calls the tracker's library. So a library that fails or hangs cannot stop the training.
-"""
+"""Runs for other programs: as CSV files, and in trackers, live or afterwards. No torch."""
 
 import hashlib
 import json
@@ -23,14 +20,10 @@ from vitcli.runner.text import portable_fields, printable, without_folders
 
 Listener = Callable[[Any], None]
 FIRST_COLUMNS = b"run,experiment,", b"run,step,"
-"""How the two CSV files begin."""
 
 
 def find_runs(texts: Sequence[str]) -> list[RunDir]:
-    """Return the runs that are named, and those below the folders that are named, each once.
-
-    Without a text, return all runs below runs/.
-    """
+    """Return the runs that are named or below named folders, each once; by default all."""
     runs: dict[Path, RunDir] = {}
     for text in texts or [str(RUNS)]:
         inside = list_runs(Path(text)) or list_runs(RUNS / text) or [find_run(text)]
@@ -206,11 +199,9 @@ class MlflowRun:
 
 Tracker = type[WandbRun | MlflowRun]
 TRACKERS: dict[str, Tracker] = {"wandb": WandbRun, "mlflow": MlflowRun, "trackio": TrackioRun}
-"""The trackers, each by the name of its package."""
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Refuse trackers that are unknown or not installed."""
     for name in names:
         if name not in TRACKERS:
             raise ConfigError(f"--track takes {', '.join(TRACKERS)}, not {name}")
@@ -221,7 +212,6 @@ def check_trackers(names: Sequence[str]) -> None:
 def send(
     name: str, run: RunDir, offline: bool, records: Iterable[dict[str, Any]], on_message: Listener
 ) -> None:
-    """Send the numbers of epochs to a tracker and then, as ``result/...``, the final numbers."""
     tracker, step = TRACKERS[name](sound_record(run), offline), 0
     on_message(f"{name}: {tracker.where}")
     for record in records:
@@ -235,7 +225,6 @@ def send(
 
 
 def replay(name: str, run: RunDir, offline: bool, on_message: Listener) -> None:
-    """Send a run that has ended to a tracker."""
     try:
         send(name, run, offline, read_record(run).metrics, on_message)
     except Exception as error:

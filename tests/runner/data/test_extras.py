@@ -154,7 +154,7 @@ def test_captions_are_retrieved_and_the_vocabulary_is_kept(tiny, pictures):
     changes = {"optim.lr": 0.01, "train.epochs": 12, "train.ema_decay": None}
     changes |= {"train.precision": "fp32", "model.drop_path": 0.0, "task.vocabulary_size": 8}
     done = train(tiny, "run", CAPTIONS | changes)
-    text = load_module(done.run, done.run.spec()).text
+    text = load_module(done.folder, done.spec).text
     assert text.words() == ["a", "day", "gloomy", "night"], "the most frequent, then the first"
     assert done.result["test_image_to_text_r1"] > 0.85
     assert done.result["test_text_to_image_r1"] > 0.85

@@ -128,7 +128,7 @@ def test_the_trials_of_a_worker_share_images_only_within_a_fold(pets):
 
 def test_a_run_is_measured_on_its_own_part(tiny, pictures):
     changes = {"data.folds": 4, "seed": 6, "train.epochs": 1}
-    run = train(tiny, "run", changes).run
+    run = train(tiny, "run", changes).folder
     wanted = load_data(run.spec().data, seed=6).test
     assert len(wanted) == read_record(run).result["num_test"] == 20
     options = {"device": "cpu", "data_dir": None, "offline": True, "on_message": ignore_message}

@@ -430,6 +430,12 @@ def code_points(first: int) -> np.ndarray:
         ({"images": np.zeros((4, 3, 3), "u1"), "labels": np.zeros(4, int)}, "two are needed"),
         ({"images": np.zeros((4, 3, 3), object), "labels": np.arange(4)}, "Python objects"),
         ({"test_images": np.zeros((4, 3, 3), "u1"), "test_labels": np.arange(4)}, "'train'"),
+        (NAMED | {"labels": np.array([0.5, 1, 0, 1])}, "labels is float64"),
+        (
+            {f"train_{name}": value for name, value in NAMED.items()}
+            | {"test_images": NAMED["images"], "test_labels": np.arange(4)},
+            "class 2 has no training image",
+        ),
         (NAMED | {"class_names": np.array(["a", "a "])}, "two classes"),
         (NAMED | {"class_names": np.array([["a"], ["b"]])}, "class_names is"),
         (NAMED | {"class_names": np.array([3, 4])}, "class_names is"),

@@ -23,12 +23,7 @@ from vitcli.core.inspect.maps import (
 )
 from vitcli.core.models.timm_model import MappedModel
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.runner.data.pictures import (
-    decode,
-    picture_bytes,
-    picture_to_draw,
-    quiet_pillow,
-)
+from vitcli.runner.data.pictures import decode, picture_bytes, picture_to_draw, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.run.folder import RunDir
@@ -42,7 +37,6 @@ OPTIONS = {
     "head": ("layer", "head", "query"),
     "raw": ("layer", "head"),
 }
-"""The options that a method takes."""
 MAX_CLASSES_LISTED = 10
 
 
@@ -63,14 +57,12 @@ class Explanation:
     label: str | None
     """The likeliest class; None for a model that does not classify."""
     probability: float | None
-    """The probability of ``label``."""
     explained_class: str | None
     """The class that the map explains: the requested class, or ``label``."""
     method: str
     layers: tuple[int, ...]
     """Counted from 1. For Grad-CAM, 0 means the embedded patches."""
     depth: int
-    """Number of layers of the model."""
     are_heads_averaged: bool
     """Whether ``head`` or ``raw`` returns the mean over heads. The other methods always average."""
     heads: tuple[int, ...]
@@ -111,20 +103,9 @@ class Explainer:
     ) -> None:
         """Check the method and its options, before any picture is read.
 
-        Args:
-            method: A row of ``METHODS`` or ``METHODS_BY_HEAD``. Default: ``grad-rollout`` with
-                ``class_name``, ``cls`` with ``query``, else the default method of the model.
-            layers: From 1, or from -1 backwards. Default: all for ``head`` and ``raw``; the input
-                of the last block for ``gradcam``, which takes one layer; else the last.
-            heads: From 1. Default: all.
-            average_heads: For ``head`` and ``raw``: give the mean over heads.
-            query: x and y of a point, as shares (0 to 1) of the model's input.
-            class_name: The class to explain. Default: the likeliest class.
-            fit: How a picture of another shape is fitted, one of ``FITS``. Default: as in training.
-            by_class: Whether the default method may be a map of one class.
-
-        Raises:
-            ConfigError: The method or an option does not fit the model.
+        ``layers`` count from 1, or from -1 backwards; ``heads`` from 1. ``query`` is x and y of a
+        point, as shares (0 to 1) of the model's input. ``by_class`` says whether the default method
+        may be a map of one class.
         """
         model, names = predictor.model, predictor.names
         if not isinstance(model, MappedModel):
@@ -161,7 +142,12 @@ class Explainer:
         self.class_name, self.fit = class_name, fit or predictor.spec.data.fit
         self.heads = self._check_heads(heads)
         self.average_heads = average_heads and self.method in METHODS_BY_HEAD
-        self.query = None if query is None else self._patch_at(query)
+        self.query = None
+        if query is not None:
+            if not all(0 <= share <= 1 for share in query):
+                raise ConfigError("--query takes x and y between 0 and 1, such as 0.5,0.25")
+            (x, y), (height, width) = query, model.grid_size
+            self.query = min(height - 1, int(y * height)), min(width - 1, int(x * width))
         self.layers = self._check_layers(layers)
 
     def _require_weights(self) -> None:
@@ -179,7 +165,6 @@ class Explainer:
         )
 
     def _check_layers(self, layers: Sequence[int] | None) -> tuple[int, ...]:
-        """Return the layers as in ``MapRequest``."""
         try:
             if self.model.no_maps and layers:
                 raise ValueError(f"Grad-CAM of {self.predictor.run.name} reads its last layer only")
@@ -203,13 +188,6 @@ class Explainer:
                     f"--head {head} is out of range: the model has heads 1 to {count}"
                 )
         return tuple(head - 1 for head in heads or range(1, count + 1))
-
-    def _patch_at(self, point: tuple[float, float]) -> tuple[int, int]:
-        height, width = self.model.grid_size
-        if not all(0 <= share <= 1 for share in point):
-            raise ConfigError("--query takes x and y between 0 and 1, such as 0.5,0.25")
-        x, y = point
-        return min(height - 1, int(y * height)), min(width - 1, int(x * width))
 
     def explain(self, path: str) -> Explanation:
         """Read a picture (``-`` is standard input), classify it and make its map."""
@@ -287,7 +265,6 @@ def _list_classes(names: Sequence[str], run: RunDir) -> str:
 
 
 def map_metadata(explanation: Explanation) -> dict[str, Any]:
-    """Return the explanation without its pictures and maps, as plain data."""
     always_averages = explanation.method not in METHODS_BY_HEAD
     return {
         "image": explanation.path,
@@ -308,7 +285,6 @@ def map_metadata(explanation: Explanation) -> dict[str, Any]:
 
 
 def to_npz(explanation: Explanation) -> bytes:
-    """Return the numbers of a map as an npz file."""
     with io.BytesIO() as file:
         np.savez(
             file,

@@ -52,7 +52,6 @@ ALONE = 4.0
 """Inches that the longer side of the grid has at least."""
 TOKENS_PER_INCH = 100
 MAX_TICKS = 8
-"""Largest number of rows of patches with a tick."""
 
 
 def draw(explanation: Explanation, form: str, *, run: str, smooth: bool = False) -> bytes:
@@ -62,7 +61,6 @@ def draw(explanation: Explanation, form: str, *, run: str, smooth: bool = False)
 
 
 def draw_figure(explanation: Explanation, *, run: str, smooth: bool = False) -> Figure:
-    """Draw the figure of the explanation's method."""
     if explanation.method == "head":
         return draw_heads(explanation, run)
     if explanation.method == "raw":
@@ -71,10 +69,7 @@ def draw_figure(explanation: Explanation, *, run: str, smooth: bool = False) -> 
 
 
 def draw_overlay(explanation: Explanation, run: str, smooth: bool) -> Figure:
-    """Draw the picture, and the map over the picture beside it; below it for a wide picture.
-
-    The figure is only as large as the two need.
-    """
+    """Draw the picture, and the map over the picture beside it; below it for a wide picture."""
     ratio = explanation.picture.shape[0] / explanation.picture.shape[1]
     stacked = ratio < STACKED
     width = WIDEST if stacked else min(PANEL, TALLEST / ratio)
@@ -151,10 +146,7 @@ def draw_heads(explanation: Explanation, run: str) -> Figure:
 
 
 def draw_matrices(explanation: Explanation, run: str) -> Figure:
-    """Draw the matrices (L, h, N, N) as a grid. A row of a matrix is a query, a column a key.
-
-    All matrices share one square-root colour scale, so that one strong head does not hide the rest.
-    """
+    """Draw (L, h, N, N) on one square-root scale; a row of a matrix is a query, a column a key."""
     maps = explanation.maps
     layers, heads, count, _ = maps.shape
     tile = min(max(TILES[0], count / TOKENS_PER_INCH), TILES[1])
@@ -208,7 +200,6 @@ def _label_grid(
 
 
 def draw_map_over_model_input(axes: Axes, explanation: Explanation, smooth: bool) -> AxesImage:
-    """Draw the map over the model's input in grey, and the rest of the picture dimmed."""
     maps, picture = explanation.maps, explanation.picture
     top, left, height, width = explanation.box
     ground = (picture * DIMMED).astype(np.uint8)
@@ -230,7 +221,6 @@ def draw_map_over_model_input(axes: Axes, explanation: Explanation, smooth: bool
 
 
 def frame_model_input(axes: Axes, explanation: Explanation) -> None:
-    """Draw a frame around the model's input, unless the input is the whole picture."""
     top, left, height, width = explanation.box
     if (height, width) != explanation.picture.shape[:2]:
         corner = (left - 0.5, top - 0.5)
@@ -241,10 +231,7 @@ def frame_model_input(axes: Axes, explanation: Explanation) -> None:
 
 
 def frame_query(axes: Axes, explanation: Explanation, box: Box) -> None:
-    """Draw a white frame around the queried patch, if there is one.
-
-    ``box`` is the model's input in the units of the axes.
-    """
+    """Draw a white frame around the queried patch; ``box`` is the input in units of the axes."""
     if explanation.query is None:
         return
     (row, column), (rows, columns) = explanation.query, explanation.grid
@@ -255,7 +242,6 @@ def frame_query(axes: Axes, explanation: Explanation, box: Box) -> None:
 
 
 def map_title(explanation: Explanation) -> str:
-    """Return what the map shows, in a few words."""
     who, verb = ("CLS", "attends") if explanation.has_cls else ("the pooled patches", "attends")
     if explanation.second_reader is not None:
         who, verb = f"{who} and the {explanation.second_reader} token", "attend"
@@ -295,9 +281,8 @@ def caption(explanation: Explanation, run: str) -> str:
 
 
 def head_names(explanation: Explanation) -> list[str]:
-    if explanation.are_heads_averaged:
-        return ["mean"]
-    return [f"head {head}" for head in explanation.heads]
+    names = [f"head {head}" for head in explanation.heads]
+    return ["mean"] if explanation.are_heads_averaged else names
 
 
 def layer_names(explanation: Explanation) -> str:

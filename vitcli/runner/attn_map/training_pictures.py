@@ -72,11 +72,7 @@ def attention_strip(model: VisionTransformer, pixels: Tensor, data: DataSpec) ->
 
 
 def mean_maps(model: VisionTransformer, pixels: Tensor, data: DataSpec) -> np.ndarray:
-    """Return the mean map over heads of each image and layer: (B, L, gh, gw).
-
-    The model runs in eval mode, on parts of the images and layers if there are too many for
-    ``MAX_BYTES``.
-    """
+    """Return the mean map over heads of each image and layer: (B, L, gh, gw)."""
     mean, std = (torch.tensor(row, device=pixels.device) for row in (data.mean, data.std))
     layers = tuple(range(len(model.blocks)))
     dtype = next(model.parameters()).dtype

@@ -101,10 +101,7 @@ def arranged(
     size: Size | None = None,
     val: Images | None = None,
 ) -> DataSet:
-    """Return images in canonical order and of a size as a data set without a name.
-
-    They are sorted before resizing, so that the order is the same for all sizes.
-    """
+    """Return images in canonical order, the same for all sizes, as a data set without a name."""
     train, test = train[canonical_order(train)], test[canonical_order(test)]
     val = val and val[canonical_order(val)]
     if size:

@@ -29,7 +29,6 @@ FORMAT = 7
 """Raised when a file of pictures or arrays is decoded to other pixels or facts than before."""
 SPLITS = ("train", "test", "val")
 TYPES = {torch.uint8: "U8", torch.int16: "I16", torch.int64: "I64"}
-"""Types of the tensors of a data set, and their names in a safetensors file."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,6 @@ class Decoded:
     same: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
     """Row of ``SAME`` -> the names of two pictures of a folder that look the same."""
     kept_area: float = 1.0
-    """Mean share of the area of a picture that the crop keeps."""
     unusable_extras: Mapping[str, str] = field(default_factory=dict)
     """Row of ``EXTRAS`` -> why the folder has no tensor of it, although it has such files."""
 
@@ -75,7 +73,6 @@ def files_in_cache(name: str) -> list[Path]:
 
 
 def _sidecar(path: Path) -> Path:
-    """Return the path of the JSON file that holds the key and the SHA-256 of a cache file."""
     return path.with_suffix(".json")
 
 
@@ -140,8 +137,11 @@ def _digest(path: Path) -> str:
 
 
 def _read(path: Path) -> Decoded:
+    def with_tuples(values: dict[str, Any]) -> dict[str, Any]:
+        return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+
     with safe_open(path, "pt") as file:
-        about: dict[str, Any] = json.loads(file.metadata()["about"], object_hook=_with_tuples)
+        about: dict[str, Any] = json.loads(file.metadata()["about"], object_hook=with_tuples)
         names = [*file.keys()]
         pixels = [name for name in names if name.endswith(".pixels")]
         tensors: dict[str, Tensor] = {}
@@ -208,12 +208,7 @@ def _write(path: Path, tensors: Mapping[str, AnyPixels], about: str) -> None:
                 file.write(part.contiguous().numpy().data)
 
 
-def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
-
-
 def _keep(path: Path, key: str, decoded: Decoded, on_message: Listener) -> bool:
-    """Write the arrays into the cache, and return whether that was possible."""
     facts, tensors = dict(vars(decoded.data)), dict[str, AnyPixels]()
     for split in SPLITS:
         if (images := facts.pop(split)) is None:

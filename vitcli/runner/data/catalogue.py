@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 NUM_GENERATED = (10_000, 2_000)
-"""Numbers of training and test images of a generated data set."""
 IN_CHANS = 3
 """Number of channels of the user's own pictures: they are read as RGB."""
 CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
@@ -64,7 +63,6 @@ class CatalogueRow:
     class_folders: bool = False
     """Whether pictures in folders named after the classes are accepted too."""
     note: str | None = None
-    """What to know about the data set."""
 
     @property
     def published(self) -> dict[str, int]:

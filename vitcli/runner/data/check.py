@@ -36,11 +36,8 @@ from vitcli.runner.report.tables import to_csv
 from vitcli.runner.text import printable
 
 MOST_SHOWN = 100
-"""Number of pairs of a kind that the page shows."""
 TITLE = ": pictures checked by vitcli</title>"
-"""What the title of a page ends with."""
 SIDE = 128
-"""Side of a picture on the page, in pixels."""
 
 
 GROUPS = {
@@ -71,18 +68,16 @@ class FolderCheck:
     pairs: Pairs
     """Kind of ``GROUPS`` -> the names of two pictures each."""
     images: Images
-    """All pictures at that size."""
     is_compared: bool
     """Whether pictures that look alike were searched for; too many pictures take too long."""
 
     @property
     def untested(self) -> list[str]:
-        """Return the classes without test pictures."""
         return [name for name, _, test in self.counts() if not test]
 
     @property
     def names_alike(self) -> list[tuple[str, str]]:
-        """Return the pairs of classes whose names differ only in capital letters or width."""
+        """Pairs of classes whose names differ only in capital letters or width."""
         return names_alike(self.folder.class_names)
 
     @property
@@ -123,11 +118,7 @@ class FolderCheck:
 
 
 def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
-    """Read all pictures of a folder, at the size of a training, and compare them.
-
-    Pictures of several shapes are also compared stretched, so that copies of another shape are
-    found.
-    """
+    """Compare all pictures; of several shapes also stretched, to find copies of another shape."""
     for note in folder.notes:
         on_message(note)
     sizes = Counter(sizes_of(folder))
@@ -163,23 +154,20 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
 
 
 def refuse_other_files(page: Path | None, leave_out: Path | None) -> None:
-    """Refuse to replace a file that is no page of a check, and none that leaves pictures out."""
+    def leaves_out(content: bytes) -> bool:  # a label was added by a person
+        first, *lines = content.splitlines()
+        is_ours = first == ",".join(CORRECTIONS).encode()
+        return is_ours and all(line.endswith(b",") for line in lines)
+
     if page is not None:
         require_replaceable(page, lambda content: TITLE.encode() in content, "page")
     if leave_out is not None:
-        require_replaceable(leave_out, _leaves_out, "list of copies")
+        require_replaceable(leave_out, leaves_out, "list of copies")
         if page is not None and os.path.realpath(page) == os.path.realpath(leave_out):
             raise ConfigError(f"--page, --leave-out {page}: choose two files")
 
 
-def _leaves_out(content: bytes) -> bool:
-    """Return whether all lines leave a picture out: a label was added by a person."""
-    first, *lines = content.splitlines()
-    return first == ",".join(CORRECTIONS).encode() and all(line.endswith(b",") for line in lines)
-
-
 def page(check: FolderCheck) -> str:
-    """Return an HTML page with the pictures of the pairs side by side."""
     rows = {name: row for row, name in enumerate(check.folder.names)}
     groups = {GROUPS[name]: pairs for name, pairs in check.pairs.items()}
     shown = {

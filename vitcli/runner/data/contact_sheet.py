@@ -15,7 +15,7 @@ from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 from vitcli.core.data.source import DataSet
-from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.files import commit, require_folder, require_replaceable
 from vitcli.runner.text import one_line
 
@@ -24,7 +24,6 @@ MAX_ROWS = 100
 TILE = 64
 GAP = 6
 MARGIN = 88
-"""Smallest width of the row names in pixels."""
 LABEL_SIZE = 20
 """Size of the row names in pixels. TensorBoard shows a sheet at about half its width."""
 MARK = ("Software", "vitcli data info")
@@ -33,20 +32,14 @@ GROUND, INK, MUTED = "#f3f3f1", "#222222", "#707070"
 
 
 def write_contact_sheet(data: DataSet, path: Path) -> None:
-    """Write ten training images of each class as a PNG file; see ``require_png``."""
     facts = PngInfo()
     facts.add_text(*MARK)
     with io.BytesIO() as file:
         contact_sheet(data).save(file, "PNG", optimize=True, pnginfo=facts)
-        content = file.getvalue()
-    try:
-        commit(path, content)
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot be written: {error.strerror}") from error
+        commit(path, file.getvalue())
 
 
 def require_png(path: Path) -> None:
-    """Refuse a name that does not end in .png, a folder that does not exist, and other files."""
     if path.suffix.lower() != ".png":
         raise ConfigError(f"{path}: the picture is a PNG; name it {path.with_suffix('.png').name}")
     require_folder(path)
@@ -54,7 +47,6 @@ def require_png(path: Path) -> None:
 
 
 def contact_sheet(data: DataSet) -> Image.Image:
-    """Return the sheet: a title and one row per class, with its name and up to ten images."""
     rows = []
     for label, name in enumerate(data.class_names[:MAX_ROWS]):
         first = (data.train.labels == label).nonzero().flatten()[:COLUMNS]  # an unbiased sample
@@ -76,10 +68,7 @@ def contact_sheet(data: DataSet) -> Image.Image:
 
 
 def to_rgb(pixels: Tensor) -> np.ndarray:
-    """Convert pixels for display: (B, C, H, W) uint8 -> (B, H, W, 3).
-
-    If C is not 3, the mean over the channels is shown in grey.
-    """
+    """(B, C, H, W) uint8 -> (B, H, W, 3) for display; images without 3 channels become grey."""
     if pixels.shape[1] != 3:
         pixels = pixels.float().mean(1, keepdim=True).round().byte().expand(-1, 3, -1, -1)
     return pixels.permute(0, 2, 3, 1).cpu().numpy()

@@ -8,10 +8,10 @@ import torch
 
 from vitcli.core.data.source import DataSet, Images
 from vitcli.runner.data.arrays import arranged
-from vitcli.runner.data.csv_lines import csv_lines
 from vitcli.runner.data.labels import same_class
 from vitcli.runner.data.listing import PictureFolder
 from vitcli.runner.errors import InputError
+from vitcli.runner.report.tables import csv_lines
 from vitcli.runner.text import composed, did_you_mean, printable
 
 CORRECTIONS = ["file", "label"]
@@ -54,7 +54,6 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
 
 
 def apply_corrections(data: DataSet, corrections: Corrections) -> DataSet:
-    """Return a data set without the pictures that are left out, and with the other labels."""
     train, test = (_corrected(images, corrections) for images in (data.train, data.test))
     val = data.val and _corrected(data.val, corrections)
     lost = {*data.train.labels.tolist()} - {*train.labels.tolist()}

@@ -1,7 +1,4 @@
-"""Files that belong to the pictures of a folder, and the tensors made of them.
-
-Each kind of such files is a row of ``EXTRAS``: captions, from files named ``captions.csv``, and
-sounds, ``NAME.wav`` beside ``NAME.png``. The row's name is the key in ``Images.extra``.
+"""Captions (``captions.csv``) and sounds (``NAME.wav`` beside ``NAME.png``) as ``Images.extra``.
 
 Axes: N pictures, L bytes, T samples.
 """
@@ -20,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vitcli.core.data.mel import NUM_SAMPLES, RATE
-from vitcli.runner.data.csv_lines import csv_lines
 from vitcli.runner.data.pictures import picture_bytes
 from vitcli.runner.errors import InputError
+from vitcli.runner.report.tables import csv_lines
 from vitcli.runner.text import listed, printable
 
 CAPTIONS = "captions.csv"
@@ -144,10 +141,7 @@ def read_sound(path: str) -> NDArray[np.int16]:
         samples = (np.frombuffer(content, np.uint8).astype(np.float64) - 128) * 256
     else:
         samples = np.frombuffer(content, "<i2").astype(np.float64)
-    return _resampled(samples.reshape(-1, channels).mean(1), rate)
-
-
-def _resampled(samples: NDArray[np.float64], rate: int) -> NDArray[np.int16]:
+    samples = samples.reshape(-1, channels).mean(1)
     if rate != RATE:
         # Imported here because the import takes 0.5 s, and most folders have no sounds.
         from scipy.signal import resample_poly
@@ -158,23 +152,20 @@ def _resampled(samples: NDArray[np.float64], rate: int) -> NDArray[np.int16]:
     return samples[:NUM_SAMPLES].round().clip(limits.min, limits.max).astype(np.int16)
 
 
-def random_captions(count: int, generator: torch.Generator) -> Tensor:
-    """Return captions of 32 small letters: (N, 32) uint8."""
-    return torch.randint(97, 123, (count, 32), dtype=torch.uint8, generator=generator)
-
-
-def random_sounds(count: int, generator: torch.Generator) -> Tensor:
-    """Return noise: (N, T) int16."""
-    size = count, NUM_SAMPLES
-    return torch.randint(-9999, 9999, size, dtype=torch.int16, generator=generator)
-
-
 EXTRAS = {
     "caption": ExtraReader(
-        is_own=lambda name: name == CAPTIONS, read=read_captions, random=random_captions
+        is_own=lambda name: name == CAPTIONS,
+        read=read_captions,
+        random=lambda count, generator: torch.randint(  # 32 small letters
+            97, 123, (count, 32), dtype=torch.uint8, generator=generator
+        ),
     ),
     "sound": ExtraReader(
-        is_own=lambda name: name.endswith(SOUND), read=read_sounds, random=random_sounds
+        is_own=lambda name: name.endswith(SOUND),
+        read=read_sounds,
+        random=lambda count, generator: torch.randint(  # noise
+            -9999, 9999, (count, NUM_SAMPLES), dtype=torch.int16, generator=generator
+        ),
     ),
 }
 

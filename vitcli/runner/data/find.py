@@ -80,7 +80,6 @@ def is_switched_on(variable: str) -> bool:
 
 
 def own_path(name: str, data_dir: Path | None = None) -> Path | None:
-    """Return the file or folder of the user's own pictures; None for a named data set."""
     if (named := split_name(name)) is None:
         return None
     row, text = named
@@ -112,7 +111,6 @@ def check_name(name: str, where: str = "", *, takes_code: bool = False) -> None:
 def refuse_unused_folder(
     name: str, data_dir: Path | None, *, may_choose: bool = False, may_move: bool = False
 ) -> None:
-    """Refuse ``data_dir`` for a data set that is not searched in it."""
     if data_dir is None or name in CATALOGUE or (may_move and own_path(name)):
         return
     if own_path(name):
@@ -151,7 +149,6 @@ def find_source_in(name: str, place: Path) -> Source | None:
 
 
 def missing_data_error(name: str, data_dir: Path | None) -> InputError:
-    """Return the error for a missing data set: searched folders, wanted files, what to type."""
     row = CATALOGUE[name]
     wanted = [f"{row.folder}/" if row.archive else ", ".join(row.files)]
     wanted += [row.archive] if row.archive else []
@@ -168,7 +165,6 @@ def missing_data_error(name: str, data_dir: Path | None) -> InputError:
 def find_or_download(
     name: str, data_dir: Path | None, offline: bool, on_message: Listener
 ) -> Source:
-    """Find a named data set on disk, or download it if that is allowed."""
     if source := find_source(name, data_dir):
         return source
     if data_dir is not None or is_offline(offline):

@@ -33,7 +33,6 @@ OTHERS = (
 EVENTS = "events.out.tfevents"
 """Beginning of TensorBoard's files, whose suffix is the name of a computer."""
 SOFTWARE = "vitcli attn-map"
-"""The software that a PNG figure of ``attn-map`` names as its origin."""
 TRAIN, TEST, VAL = SPLITS["train"], SPLITS["test"], ("val", "valid", "validation")
 HELD_OUT = (*TEST, *VAL)
 """Names of the test set, the preferred ones first; capital letters do not matter."""
@@ -41,10 +40,7 @@ EXPECTED = "expected: PATH/train/<class>/*, PATH/test/<class>/* (or val), or PAT
 
 
 def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> PictureFolder:
-    """List the pictures in a folder. Hidden files and class folders without pictures are skipped.
-
-    The classes are by default the names of the class folders, sorted.
-    """
+    """List the pictures in a folder; the classes are by default the sorted class folders."""
     if not root.is_dir():
         moved = "if the pictures of a run have moved, give their folder with --data-dir"
         raise InputError(f"{printable(root)} is not a folder; {moved}; {EXPECTED}")
@@ -194,7 +190,6 @@ def _test_classes(folder: Path, names: Sequence[str], notes: list[str]) -> dict[
 
 
 def _val_classes(folder: Path, names: Sequence[str], notes: list[str]) -> dict[str, list[str]]:
-    """Return the validation pictures; none, and a note, if they cannot be used."""
     try:
         val = _test_classes(folder, names, notes)
     except InputError as error:
@@ -207,7 +202,6 @@ def _val_classes(folder: Path, names: Sequence[str], notes: list[str]) -> dict[s
 
 
 def _note_unused(folder: Path, has_pictures: bool, notes: list[str]) -> None:
-    """Note what a class folder holds beside pictures: folders and other files."""
     inner = [entry for entry in _visible(folder) if entry.is_dir()]
     if not has_pictures:
         what = "folders but no pictures" if inner else "no pictures"
@@ -216,7 +210,8 @@ def _note_unused(folder: Path, has_pictures: bool, notes: list[str]) -> None:
     for entry in inner:
         if lost := len(pictures_inside(Path(entry.path))[0]):
             notes.append(f"{printable(entry.path)}: ignored {quantity(lost, 'picture')} in it")
-    if others := _files(str(folder), _is_unknown):
+    names = _files(str(folder), lambda name: not (is_picture(name) or kind_of(name)))
+    if others := [path for path in names if os.path.basename(path).lower() not in JUNK]:
         first = printable(os.path.basename(others[0]))
         what = f"{quantity(len(others), 'file')} of another kind"
         notes.append(f"{printable(folder)}: ignored {what}, such as {first}")
@@ -224,10 +219,6 @@ def _note_unused(folder: Path, has_pictures: bool, notes: list[str]) -> None:
 
 def _is_image(name: str) -> bool:
     return is_picture(name) and not kind_of(name)
-
-
-def _is_unknown(name: str) -> bool:
-    return not (is_picture(name) or kind_of(name) or name.lower() in JUNK)
 
 
 def _class_folders(folder: Path) -> list[Path]:
@@ -239,7 +230,6 @@ def _class_folders(folder: Path) -> list[Path]:
 
 
 def _folders(folder: Path, names: Collection[str] = ()) -> list[Path]:
-    """Return the folders in a folder, by name, without hidden ones."""
     entries = _visible(folder)
     for entry in entries:
         is_meant = not names or entry.name.casefold() in names
@@ -293,10 +283,7 @@ def picture_files(
 
 
 def pictures_inside(folder: Path) -> tuple[list[str], int]:
-    """Return the pictures in a folder and in the folders inside it, and the number of other files.
-
-    Hidden folders are not entered. Links to folders are followed, to each folder once.
-    """
+    """Return the pictures in a folder and its visible folders, and the number of other files."""
     pictures: list[Path] = []
     num_others, seen = 0, set()
     for place, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):

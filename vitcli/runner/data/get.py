@@ -36,7 +36,6 @@ def get_data(
     offline: bool = False,
     on_message: Listener = ignore_message,
 ) -> Source:
-    """Download or copy a data set into the cache, decode it, and return its place."""
     check_name(name)
     if (named := split_name(name)) and named[0].fetch:
         if source is not None:
@@ -68,10 +67,7 @@ def get_data(
 
 
 def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> Source:
-    """Decode an archive, original files or class folders, and copy them into the cache.
-
-    The cached arrays become those of the copy.
-    """
+    """Decode and copy a source into the cache; the cached arrays become those of the copy."""
     name, target = row.info.name, download_folder(row.info.name)
     is_archive = row.archive and path.is_file()
     source = Source("archive", path) if is_archive else find_source_in(name, path)

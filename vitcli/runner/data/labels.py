@@ -12,7 +12,6 @@ from vitcli.runner.text import composed, printable, quantity, shorten
 INVISIBLE = "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 """Characters without width, which ``str.strip`` leaves."""
 LONGEST = 1000
-"""Largest number of characters of a name."""
 MOST_TEXT = 400_000
 """Largest number of characters of all names as JSON, so that a run's config.yaml can be read."""
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
@@ -44,7 +43,6 @@ def same_group(group: str) -> str:
 
 
 def without_blanks(labels: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Return labels without the blanks around them, and a note if there were some."""
     clean = {label: same_class(label) for label in {*labels}}
     changed = [label for label in labels if stripped(label) != label]
     count = quantity(len(changed), "label")
@@ -53,12 +51,10 @@ def without_blanks(labels: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def not_used(path: Path, names: Sequence[str]) -> list[str]:
-    """Return a note on the columns or arrays of a file that are not read, if there are some."""
     return [f"{printable(path.name)}: not used: {printable(', '.join(names))}"] if names else []
 
 
 def refuse_names(names: Sequence[str]) -> None:
-    """Refuse names of classes that are empty, too long, or not different."""
     if len(json.dumps([*names])) > MOST_TEXT:
         raise ValueError(
             f"the names of its {len(names):,} classes have more than {MOST_TEXT:,} characters;"
@@ -95,7 +91,6 @@ def notes_on_names(names: Sequence[str]) -> list[str]:
 
 
 def notes_on_pairs(names: Sequence[str], several: str, one: str) -> list[str]:
-    """Return notes on names that may stand for one thing, such as a class."""
     numbers = [Decimal(name) if NUMBER.fullmatch(name) else name for name in names]
     kinds = {"look like one name": names_alike(names), "are one number": _same(names, numbers)}
     return [

@@ -66,7 +66,6 @@ class PictureFolder:
 
     @cached_property
     def stamp(self) -> str:
-        """Return what changes when one of the files changes."""
         digest = hashlib.sha256(self.facts.encode())
         for path in () if self.arrays else (*self.paths, *self.extra_files):
             line = f"{path[len(str(self.root)) :]}\0{file_version(path)}\n"
@@ -74,7 +73,6 @@ class PictureFolder:
         return digest.hexdigest()
 
     def without_val(self) -> "PictureFolder":
-        """Return the folder without its validation split."""
         end = len(self.paths) - self.num_val
         return replace(
             self,

@@ -1,8 +1,4 @@
-"""Data sets by name: found or downloaded, read and checked, cached, and split.
-
-``load_data`` reads the images. ``describe_data`` gives sizes and classes without reading images.
-There are three kinds: generated data sets, those of the catalogue, and the user's own pictures.
-"""
+"""Data sets by name, generated, of the catalogue or the user's own: found, read and split."""
 
 import contextlib
 from collections.abc import Collection, Mapping
@@ -189,7 +185,6 @@ class DataStatus:
 
 
 def data_status(name: str, data_dir: Path | None = None) -> DataStatus:
-    """Return where a data set is and which decoded copies the cache has. Reads no image."""
     check_name(name)
     path, kind, place = own_path(name), "missing", None
     if name in GENERATED:

@@ -85,7 +85,10 @@ def _similarities(
     colours = _views(_small(pictures, COLOURS), _small(others, COLOURS)) if has_colours else None
     for grey in greys:
         mine, theirs = map(_gradients, grey)
-        colour = [(_gradients(each), _tint(each)) for each in next(colours)] if colours else []
+        colour = []
+        for picture in next(colours) if colours else ():
+            means = picture.mean((2, 3))
+            colour.append((_gradients(picture), means - means.mean(1, keepdim=True)))
         for start in range(0, len(mine), AT_ONCE):
             similarities = mine[start : start + AT_ONCE] @ theirs.T
             for pairs in (similarities > LEAST).nonzero().split(PAIRS) if colour else ():
@@ -96,12 +99,6 @@ def _similarities(
                 same = (correlations > LEAST_COLOUR) & (differences < MOST_TINT)
                 similarities[rows[~same], columns[~same]] = 0.0
             yield start, similarities
-
-
-def _tint(colours: Tensor) -> Tensor:
-    """Return the mean colours without their brightness, (N, C)."""
-    means = colours.mean((2, 3))
-    return means - means.mean(1, keepdim=True)
 
 
 def _views(mine: Tensor, theirs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -149,10 +146,7 @@ def exact_copies(test: Named, train: Named) -> list[tuple[str, str]]:
 
 
 def content_digests(folder: PictureFolder, rows: Sequence[int]) -> list[bytes]:
-    """Return the SHA-256 of pictures as they are stored, whatever the size at which they are read.
-
-    Of a file, it is that of its bytes; of an image in an array, that of its pixels.
-    """
+    """Return the SHA-256 of pictures as stored: of the bytes of a file, the pixels of an array."""
     if not folder.arrays:
         paths = (folder.paths[row] for row in rows)
         return [hashlib.sha256(picture_bytes(path)).digest() for path in paths]

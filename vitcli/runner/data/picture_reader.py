@@ -1,7 +1,5 @@
 """The user's own pictures: listed by the row of their prefix, decoded, checked and corrected.
 
-Mistakes are found: files that cannot be read, and copies in the test set or in two classes.
-
 Axes: N images, C channels, H W pixels.
 """
 
@@ -12,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from itertools import chain, repeat
 from pathlib import Path
@@ -67,9 +66,7 @@ MOST_LOST = 0.1
 NUM_MEASURED = 500
 """Number of pictures of which that share is measured."""
 AT_ONCE = 256
-"""Number of images of an array that are read at a time."""
 NUM_SHOWN = 3
-"""Number of files that a note names."""
 SAME = {
     "copies": ("test", "test pictures found in train, too; the test accuracy is too high"),
     "near": (
@@ -139,10 +136,7 @@ def sizes_of(folder: PictureFolder) -> Iterator[Size]:
 
 
 def kept_area(sizes: Mapping[Size, int], target: Size) -> float:
-    """Return the mean share of the area that a crop to the shape of ``target`` keeps.
-
-    ``sizes`` is the number of pictures of each (H, W).
-    """
+    """Return the mean share of the area that a crop keeps; ``sizes`` counts the pictures."""
     boxes = {size: central_box(*size, target) for size in sizes}
     kept = (n * boxes[h, w][2] * boxes[h, w][3] / (h * w) for (h, w), n in sizes.items())
     return sum(kept) / sum(sizes.values())
@@ -162,11 +156,7 @@ def natural_size(sizes: Iterable[Size]) -> Size:
 
 
 def read_labelled(
-    folder: PictureFolder,
-    size: Size,
-    in_chans: int,
-    on_message: Listener,
-    fit: str = "crop",
+    folder: PictureFolder, size: Size, in_chans: int, on_message: Listener, fit: str = "crop"
 ) -> tuple[Images, dict[int, str]]:
     """Decode all pictures of a folder to (N, in_chans, *size) uint8; ``fit`` is one of ``FITS``.
 
@@ -196,25 +186,19 @@ def read_labelled(
 
 
 def read_folder(
-    folder: PictureFolder,
-    size: Size,
-    *,
-    fit: str,
-    skip_bad: bool,
-    groups: Mapping[str, str],
-    on_message: Listener,
+    folder: PictureFolder, spec: DataSpec, groups: Mapping[str, str], on_message: Listener
 ) -> Decoded:
     """Read and check the pictures of a folder. Without a test set, a fifth of them is held out.
 
     The split depends on the readable files only. So it stays the same if the others are deleted.
     ``groups`` are those of ``group_of``.
     """
-    total = len(folder.paths)
+    total, size = len(folder.paths), spec.resize or natural_size(sizes_of(folder))
     on_message(f"reading {total:,} pictures from {printable(folder.root)}")
     require_memory(total, folder.in_chans, size)
-    images, failures = read_labelled(folder, size, folder.in_chans, on_message, fit)
+    images, failures = read_labelled(folder, size, folder.in_chans, on_message, spec.fit)
     unreadable = tuple(failures.values())
-    if not skip_bad:
+    if not spec.skip_bad:
         refuse_unreadable(folder, unreadable)
     train, test, same = split_folder(folder, images, failures, groups)
     val = [row for row in range(total - folder.num_val, total) if row not in failures]
@@ -226,13 +210,8 @@ def read_folder(
     data = arranged(folder.class_names, *parts, val=whole[end - len(val) :] if val else None)
     step = max(1, len(paths) // NUM_MEASURED)
     sample = sizes_of(replace(folder, paths=paths[::step]))
-    return Decoded(
-        data,
-        unreadable,
-        same,
-        kept_area(Counter(sample), size) if fit == "crop" else 1.0,
-        reasons,
-    )
+    kept = kept_area(Counter(sample), size) if spec.fit == "crop" else 1.0
+    return Decoded(data, unreadable, same, kept, reasons)
 
 
 def refuse_unreadable(
@@ -249,10 +228,7 @@ def refuse_unreadable(
 
 
 def split_folder(
-    folder: PictureFolder,
-    images: Images,
-    failures: Collection[int],
-    groups: Mapping[str, str],
+    folder: PictureFolder, images: Images, failures: Collection[int], groups: Mapping[str, str]
 ) -> tuple[list[int], list[int], Pairs]:
     """Return the indices of training and test pictures, and those that look the same.
 
@@ -344,10 +320,7 @@ def _near(
 
 
 def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
-    """Return notes on unreadable pictures, and on those that look the same.
-
-    ``data`` is what the corrections leave. A pair without a problem is not named.
-    """
+    """Return notes on unreadable pictures, and on pictures of ``data`` that look the same."""
     label: dict[str, int] = {}
     for images in (data.train, data.test):
         label |= zip(images.names, images.labels.tolist(), strict=True)
@@ -380,44 +353,20 @@ def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
 def read_own(
     spec: DataSpec, data_dir: Path | None, extras: Collection[str], on_message: Listener
 ) -> tuple[DataSet, Mapping[str, str], bool]:
-    """Return the pictures, the group of each, and whether their test set was held out here."""
-    folder = listed_for(spec, data_dir)
-    groups = group_of(folder, spec.group)
-    file = array_file(spec.name, spec.resize, data_dir)
-    data = decode_folder(spec, folder, groups, extras, file, on_message)
-    return data, groups, folder.num_test is None
-
-
-def decode_folder(
-    spec: DataSpec,
-    folder: PictureFolder,
-    groups: Mapping[str, str],
-    extras: Collection[str],
-    file: Path,
-    on_message: Listener,
-) -> DataSet:
-    """Return the user's own pictures. Without a test set, a fifth of them is held out.
+    """Return the user's own pictures, the group of each, and whether a test set was held out here.
 
     The corrections are made after that, so they move no picture into the test set or out of it.
-    ``file`` is the cache file.
     """
+    folder = listed_for(spec, data_dir)
+    groups = group_of(folder, spec.group)
     for note in folder.notes:
         on_message(note)
     corrections = read_corrections(spec.corrections, folder)
 
-    def build() -> Decoded:
-        size = spec.resize or natural_size(sizes_of(folder))
-        return read_folder(
-            folder,
-            size,
-            fit=spec.fit,
-            skip_bad=spec.skip_bad,
-            groups=groups,
-            on_message=on_message,
-        )
-
     more = (folder.num_val, sorted(groups.items())) if folder.num_val or groups else ()
     parts = (folder.stamp, folder.class_names, can_read_heic(), spec.fit, *more)
+    file = array_file(spec.name, spec.resize, data_dir)
+    build = partial(read_folder, folder, spec, groups, on_message)
     decoded = load_or_build(file, parts, build, on_message)
     if not spec.skip_bad:
         refuse_unreadable(folder, decoded.unreadable)
@@ -446,7 +395,7 @@ def decode_folder(
     for note in describe_problems(decoded, data):
         on_message(note)
     leaks = () if spec.folds else _leaks(decoded, data, groups)
-    return replace(data, leaks=leaks)
+    return replace(data, leaks=leaks), groups, folder.num_test is None
 
 
 def _leaks(decoded: Decoded, data: DataSet, groups: Mapping[str, str]) -> tuple[str, ...]:
@@ -465,7 +414,6 @@ def _report_extras(decoded: Decoded, extras: Collection[str], on_message: Listen
 
 
 def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
-    """Return the user's own pictures, as the row of the prefix lists them."""
     row, path = require_packages(name), own_path(name, data_dir)
     folder = load_target(row.build)(path if row.is_path else str(path))
     if not isinstance(folder, PictureFolder):
@@ -479,7 +427,6 @@ def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
 
 
 def require_packages(name: str) -> DataReader:
-    """Return the row of a name of the user's own pictures."""
     prefix = name.partition(":")[0]
     row = DATA_READERS[prefix]
     if missing := [package for package in row.packages if find_spec(package) is None]:

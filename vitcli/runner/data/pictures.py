@@ -104,10 +104,7 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _load(content: bytes, fit: str, size: Size, side: int) -> tuple[Image.Image, Box]:
-    """Return a picture after EXIF rotation, and the box of ``size`` that it fills.
-
-    A JPEG is decoded smaller, down to ``side`` pixels.
-    """
+    """Return an upright picture, a JPEG smaller down to ``side``, and the box that it fills."""
     image = _open_checked(io.BytesIO(content))
     box = central_box(*size, _upright_size(image)) if fit == "pad" else (0, 0, *size)
     image.draft(image.mode, (side, side))

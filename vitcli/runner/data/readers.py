@@ -41,7 +41,6 @@ MAX_MEMBERS = 1000
 
 
 def read_original(row: CatalogueRow, source: Source) -> tuple[Images, Images]:
-    """Check an archive or a folder of original files and return (train, test)."""
     root = cache_root()
     with scratch_folder(root if os.access(root, os.W_OK) else None, "verified-") as folder:
         private = folder / row.folder
@@ -55,27 +54,20 @@ def read_original(row: CatalogueRow, source: Source) -> tuple[Images, Images]:
 
 def published_files(row: CatalogueRow, source: Source) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of each original file; refuse a file that is not as published."""
-    sums = row.md5
+    sums, times = row.md5, dict(zip(row.files, row.gzip_times, strict=False))
     for name, content in _contents(row, source):
-        known = content, _with_head(row, name, content)
+        known = [content]
+        if name in times and content[:4] == b"\x1f\x8b\x08\x00":
+            # Compressed without name and time (gzip -n), as in Debian's dataset-fashion-mnist.
+            head = b"\x1f\x8b\x08\x08" + times[name].to_bytes(4, "little") + content[8:10]
+            head += name.removesuffix(".gz").encode() + b"\0"
+            known.append(head + content[10:])
         if sums[name] not in [hashlib.md5(c, usedforsecurity=False).hexdigest() for c in known]:
             raise InputError(
                 f"{printable(source.path)}: {name} is not the published file (MD5 differs);"
                 f" get a fresh copy: vitcli data get {row.info.name}"
             )
         yield name, content
-
-
-def _with_head(row: CatalogueRow, name: str, content: bytes) -> bytes:
-    """Return a gzip file as it was published, if it was compressed without name and time.
-
-    Debian's package dataset-fashion-mnist has such files (``gzip -n``).
-    """
-    times = dict(zip(row.files, row.gzip_times, strict=False))
-    if name not in times or content[:4] != b"\x1f\x8b\x08\x00":
-        return content
-    head = b"\x1f\x8b\x08\x08" + times[name].to_bytes(4, "little") + content[8:10]
-    return head + name.removesuffix(".gz").encode() + b"\0" + content[10:]
 
 
 def _contents(row: CatalogueRow, source: Source) -> Iterator[tuple[str, bytes]]:
@@ -136,10 +128,7 @@ def decode_named(
     *,
     decoded: Decoded | None = None,
 ) -> Decoded:
-    """Return a data set of the catalogue.
-
-    ``decoded`` is what an equal copy of the files holds; then they are not read.
-    """
+    """Decode a data set of the catalogue; ``decoded`` is what equal files gave before."""
     info, folder = row.info, None
     if source.kind == "folders":
         folder = list_folder(source.path, info.class_names).without_val()

@@ -36,7 +36,6 @@ class Prediction:
     prediction_set: tuple[str, ...] | None = None
     """The classes of the prediction set, best first; None if no set was asked for."""
     error: InputError | None = None
-    """Why the picture has no prediction."""
 
 
 class Predictor:
@@ -117,7 +116,6 @@ class Predictor:
     def _judge(
         self, path: str, logits: Tensor, num_top: int, reject: float, threshold: float | None
     ) -> Prediction:
-        """Return the prediction from the logits (K,) of a picture."""
         if not logits.isfinite().all():
             return Prediction(path=path, error=InputError(f"{path}: a logit is infinite or NaN"))
         shares, order = (logits / self.temperature).softmax(0).sort(descending=True)
@@ -130,7 +128,6 @@ class Predictor:
         return Prediction(path=path, top=top, is_accepted=count == 1, prediction_set=members)
 
     def _logits(self, pictures: list[Tensor]) -> Iterator[Tensor]:
-        """Return the logits (K,) of each picture (C, H, W), on the CPU."""
         if not pictures:
             return iter(())
         labels = torch.zeros(len(pictures), dtype=torch.long, device=self.device)

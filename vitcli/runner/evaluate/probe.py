@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from vitcli.core.data.batches import limit_images
 from vitcli.core.data.source import Images
@@ -28,14 +28,10 @@ from vitcli.runner.text import quantity
 
 @dataclass(frozen=True)
 class ProbeScore:
-    """The accuracy of a probe on one encoder."""
-
     accuracy: float
-    """Share of the images, 0 to 1."""
     interval: tuple[float, float]
     """95 % Wilson interval: the sampling error of the measured images alone."""
     strength: float | None
-    """Strength of the L2 penalty; None for a probe without one."""
     is_chosen: bool
     """Whether held-out training images chose the strength."""
 
@@ -51,7 +47,6 @@ class Probe:
     untrained: ProbeScore
     """The same probe on the same encoder with its initial weights."""
     num_labels: int
-    """Number of labelled training images that the probe learned from."""
     num_images: int
     num_features: int
 
@@ -82,31 +77,8 @@ class Probe:
         return Report(facts=facts, tables=[table])
 
 
-Scored = tuple[Tensor, float | None, bool]
-"""Logits (N, K), the strength of the penalty if there is one, and whether it was chosen."""
-OnPart = Callable[[int, int], None]
-"""Gets how many parts of a stage are done, and how many there are at most."""
 OnStage = Callable[[str, int, int], None]
-"""Gets the name of a stage, and what ``OnPart`` gets."""
-
-
-def _linear(
-    train: Tensor, labels: Tensor, test: Tensor, num_classes: int, on_part: OnPart
-) -> Scored:
-    probe = linear_probe(train, labels, num_classes, on_fit=on_part)
-    return apply(probe.layer, test), probe.strength, probe.is_chosen
-
-
-def _knn(train: Tensor, labels: Tensor, test: Tensor, num_classes: int, _: OnPart) -> Scored:
-    return knn_logits(train, labels, test, num_classes), None, False
-
-
-PROBES: dict[str, Callable[[Tensor, Tensor, Tensor, int, OnPart], Scored]] = {
-    "linear": _linear,
-    "knn": _knn,
-}
-"""Classifiers on features: (training features, their labels, measured features, K, listener) ->
-scores."""
+"""Gets the name of a stage, how many of its parts are done, and how many there are at most."""
 
 
 def probe_run(
@@ -165,9 +137,12 @@ def _score(
         raise InputError(f"{run.run.name}: a feature of the encoder is infinite or NaN")
     stage_of_probe = f"{encoder}: {kind} probe"
     on_stage(stage_of_probe, 0, 1)
-    logits, strength, is_chosen = PROBES[kind](
-        known, train.labels, asked, run.data.num_classes, partial(on_stage, stage_of_probe)
-    )
+    count, strength, is_chosen = run.data.num_classes, None, False
+    if kind == "knn":
+        logits = knn_logits(known, train.labels, asked, count)
+    else:
+        probe = linear_probe(known, train.labels, count, on_fit=partial(on_stage, stage_of_probe))
+        logits, strength, is_chosen = apply(probe.layer, asked), probe.strength, probe.is_chosen
     scores = score(logits, test.labels)
     result = ProbeScore(scores.accuracy, scores.accuracy_interval, strength, is_chosen)
     return result, known.shape[1]

@@ -26,7 +26,6 @@ from vitcli.runner.run.folder import find_run
 from vitcli.runner.text import quantity
 
 SHOWN = 24
-"""Largest number of pictures, or of pairs, in a list."""
 MOST_LABELS = 20_000
 """Largest number of training images whose labels are checked. Their features take a minute or two
 with a small model on two cores."""
@@ -34,7 +33,6 @@ PROBE_LABELS = 5000
 """Largest number of images that a probe learns from."""
 
 DOUBT = ("name", "given", "given_probability", "predicted", "predicted_probability")
-"""What a report says of a picture."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +42,6 @@ class Doubt:
     name: str
     """Its file below the folder of the data set, or its split and index."""
     given: str
-    """Class of its label."""
     pixels: Tensor
     """(C, H, W) uint8."""
     given_probability: float | None = None
@@ -76,9 +73,7 @@ class Review:
     num_copies: int | None
     """Number of such pairs; None if the images were not compared."""
     method: str | None
-    """The method of the maps; None for a model without maps."""
     notes: list[str]
-    """What was not checked, and why."""
 
     @property
     def accuracy(self) -> float:
@@ -116,7 +111,6 @@ class Review:
 
 
 def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any) -> Review:
-    """Find pictures of a run that a person should look at."""
     spec = find_run(name).spec()
     if not spec.task.row.classifies:
         raise ConfigError(
@@ -147,7 +141,9 @@ def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any
         unseen[checked] = known
     on_stage("training images that look the same", 0, 1)
     pairs = _pairs(train, notes)
-    method = _method(found)
+    model, method = found.model, None
+    if isinstance(model, MappedModel) and model.has_attention_weights:
+        method = default_method(model)
     paired = _doubts(found, train, unseen, [row for pair in (pairs or [])[:SHOWN] for row in pair])
     return Review(
         found=found,
@@ -219,10 +215,7 @@ def _unseen_logits(found: TrainedRun, train: Images, on_stage: OnStage) -> Tenso
 
 
 def _pairs(train: Images, notes: list[str]) -> list[tuple[int, int]] | None:
-    """Return the indices of images that look the same and have different labels.
-
-    Too many images are not compared; then None is returned, with a note.
-    """
+    """Return equal images with different labels; None, and a note, for too many images."""
     if len(train) ** 2 > MOST_PAIRS:
         most = int(MOST_PAIRS**0.5)
         notes.append(f"More than {most:,} training images were not compared with each other.")
@@ -239,6 +232,7 @@ def _doubts(
     method: str | None = None,
 ) -> list[Doubt]:
     """Return the images at some indices; ``shares`` (N, K) is NaN where nothing is known."""
+    model = found.model
     doubts, classes = [], found.data.class_names
     for row in rows:
         label = int(images.labels[row])
@@ -250,23 +244,9 @@ def _doubts(
                 predicted=classes[int(shares[row].argmax())],
                 predicted_probability=shares[row].max().item(),
             )
-        doubts.append(replace(doubt, heat=_heat(found, images.pixels[row], method)))
+        if method is not None and isinstance(model, MappedModel):
+            batch = found.data.normalize(images.pixels[row][None])
+            request = MapRequest(model=model, images=batch, layers=(len(model.blocks) - 1,))
+            doubt = replace(doubt, heat=METHODS[method](request)[0].detach().float().cpu())
+        doubts.append(doubt)
     return doubts
-
-
-def _method(found: TrainedRun) -> str | None:
-    """Return the default method of the run's maps; None for a model without maps."""
-    model = found.model
-    if not isinstance(model, MappedModel) or not model.has_attention_weights:
-        return None
-    return default_method(model)
-
-
-def _heat(found: TrainedRun, pixels: Tensor, method: str | None) -> Tensor | None:
-    """Return the map (gh, gw) of an image (C, H, W) on the CPU."""
-    model = found.model
-    if method is None or not isinstance(model, MappedModel):
-        return None
-    batch = found.data.normalize(pixels[None])
-    request = MapRequest(model=model, images=batch, layers=(len(model.blocks) - 1,))
-    return METHODS[method](request)[0].detach().float().cpu()

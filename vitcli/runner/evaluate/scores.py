@@ -17,7 +17,6 @@ from vitcli.runner.run.record import RunRecord, read_record
 from vitcli.runner.text import ignore_message, percent, quantity
 
 MOST_COLUMNS = 20
-"""Largest number of classes of which people read the confusion matrix."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +25,6 @@ class Evaluation:
 
     run: RunDir
     measured: dict[str, float]
-    """Every number that the task measures, by name."""
     headline: Metric
     scores: Scores | None
     """Intervals, accuracy per class and confusion matrix; None unless the task classifies."""

@@ -113,7 +113,6 @@ def load_teacher(task: "Task") -> None:
 
 
 def _read(asked: TeacherSpec, seed: int) -> tuple[RunDir, dict[str, "Tensor"], str]:
-    """Return the run of a teacher, the weights of its encoder and their SHA-256."""
     from vitcli.runner.evaluate.weights import encoder_weights, weights_sha256
 
     name = asked.run_for(seed)

@@ -54,7 +54,6 @@ class TrainedRun:
         return task_class(self.spec)(self.spec, module or self.module)
 
     def images(self, split: str) -> Images:
-        """Return the images of a split (test, val or train) on the device."""
         data = self.data
         images = {"test": data.test, "val": data.val, "train": data.train}[split]
         if images is None:
@@ -102,7 +101,6 @@ class TrainedRun:
         return score_of(self.run, self.logits, self.data.test.labels)
 
     def require_classifier(self) -> None:
-        """Refuse a figure about classes if the model was not trained to tell them apart."""
         if not self.spec.task.row.classifies:
             raise NoFigureError(f"the task {self.spec.task.name!r} does not classify images")
 
@@ -117,7 +115,6 @@ class TrainedRun:
 
     @property
     def vit(self) -> VisionTransformer:
-        """The model, if it is a Vision Transformer with layers."""
         model = self.model
         if not isinstance(model, VisionTransformer):
             raise NoFigureError(
@@ -129,7 +126,6 @@ class TrainedRun:
 
     @property
     def attention_model(self) -> VisionTransformer:
-        """The model, if its attention has matrices."""
         if not self.vit.has_attention_weights:
             raise NoFigureError(f"attention {self.vit.spec.attention!r} has no attention matrix")
         return self.vit
@@ -228,7 +224,6 @@ def load_trained_run(
 
 
 def score_of(run: RunDir, logits: Tensor, labels: Tensor) -> Scores:
-    """Return the scores of a run's logits (N, K) for labels (N,)."""
     try:
         return score(logits, labels)
     except ValueError as error:

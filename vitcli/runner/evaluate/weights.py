@@ -22,7 +22,6 @@ from vitcli.runner.run.record import EDITED, read_record
 from vitcli.runner.text import ignore_message
 
 DEFAULT_MODEL = "cifar10-pocket"
-"""The bundled model, which is used if no run was trained."""
 UNTRAINED = "its head was never trained, so its classes mean nothing; train the run first"
 """Of a run with ``new_head``."""
 

@@ -27,12 +27,7 @@ def zero_shot_report(
     on_message: Callable[[str], None] = ignore_message,
     **options: Any,
 ) -> tuple[Report, float | None]:
-    """Assign the images of a split to classes that are given by name alone.
-
-    Return the report, and the accuracy on the images whose class is named; None without such
-    images. The classes are by default those of the data set. ``options`` are those of
-    ``load_trained_run``.
-    """
+    """Report on classes given by name; the accuracy is None if no image has such a class."""
     run = find_run(name)
     task_name = run.spec().task.name
     if task_class(run.spec()).zero_shot is Task.zero_shot:
@@ -51,12 +46,13 @@ def zero_shot_report(
     if unknown:
         words = ", ".join(printable(word) for word in unknown)
         on_message(f"unknown words, because no caption of the training has them: {words}")
-    labels = _named_labels(limit_images(images, trained.spec).labels, known, names)
-    return _report(run, split, names, logits.cpu(), labels.cpu(), known)
+    places = {_plain(name): i for i, name in enumerate(names)}
+    place_of = torch.tensor([places.get(_plain(name), -1) for name in known])
+    labels = place_of[limit_images(images, trained.spec).labels.cpu()]
+    return _report(run, split, names, logits.cpu(), labels, known)
 
 
 def check_names(names: Sequence[str]) -> list[str]:
-    """Return the names without outer spaces."""
     stripped = [name.strip() for name in names]
     if "" in stripped or len(stripped) < 2:
         raise ConfigError('--classes takes at least two names, such as --classes "cat,dog"')
@@ -64,13 +60,6 @@ def check_names(names: Sequence[str]) -> list[str]:
     if twice is not None:
         raise ConfigError(f"--classes names {printable(twice)!r} twice")
     return stripped
-
-
-def _named_labels(labels: Tensor, known: Sequence[str], names: Sequence[str]) -> Tensor:
-    """Return for each image the place of its class in ``names``, or -1: (N,) -> (N,)."""
-    places = {_plain(name): i for i, name in enumerate(names)}
-    table = torch.tensor([places.get(_plain(name), -1) for name in known], device=labels.device)
-    return table[labels]
 
 
 def _plain(name: str) -> str:

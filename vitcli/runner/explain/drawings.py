@@ -16,10 +16,7 @@ INK = (30, 136, 205)
 
 
 def heat(values: Tensor, kind: str = "heat") -> Drawing:
-    """Draw a matrix (M, N) with one pixel for each value; the largest is darkest.
-
-    The kind ``row`` is a wide strip.
-    """
+    """Draw a matrix (M, N), a pixel a value, the largest darkest; kind ``row`` is a wide strip."""
     colours = torch.tensor(INK, dtype=torch.uint8).expand(*values.shape, 3)
     opacity = (255 * values / values.max()).round().to(torch.uint8)
     return {
@@ -46,10 +43,7 @@ def spotlight(subject: Subject, weights: Tensor, query: int | None = None) -> Dr
 
 
 def arrows(subject: Subject, edges: Sequence[dict[str, Any]]) -> Drawing:
-    """Draw an arrow from key to query for each edge with ``key``, ``query`` and ``weight``.
-
-    Edges of tokens without a place in the picture are left out.
-    """
+    """Draw an arrow from key to query for each edge of two tokens that have a place."""
     largest = max(edge["weight"] for edge in edges)
     ends = [
         (subject.place(edge["key"]), subject.place(edge["query"]), edge["weight"] / largest)
@@ -59,7 +53,6 @@ def arrows(subject: Subject, edges: Sequence[dict[str, Any]]) -> Drawing:
 
 
 def strip(subject: Subject, count: int) -> Drawing:
-    """Draw the first patches of the picture side by side, in reading order."""
     side = subject.model.spec.patch_size
     cut = subject.pixels.unfold(1, side, side).unfold(2, side, side).flatten(1, 2)  # (3, N, P, P)
     opaque = torch.cat([cut, torch.full_like(cut[:1], 255)])[:, :count]

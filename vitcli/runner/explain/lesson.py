@@ -26,7 +26,6 @@ class Shown:
     numbers: dict[str, Any]
     """The numbers of the texts, unrounded, as JSON values."""
     words: dict[str, Any] = field(default_factory=dict)
-    """Further values of the texts."""
     drawings: Sequence[Drawing] = ()
 
 
@@ -39,7 +38,6 @@ class Lesson:
     what it shows."""
     tables: Sequence[Table] = ()
     findings: Sequence[str] = ()
-    """Sentences that hold numbers."""
     numbers: dict[str, Any] = field(default_factory=dict)
     figures: Sequence[tuple[Drawing, str, str]] = field(default=(), repr=False)
     """Drawings of the page, each with its label and its caption."""
@@ -79,7 +77,6 @@ class Texts(Formatter):
 
 
 def lesson_of(name: str, subject: Subject) -> Lesson:
-    """Return a topic on a model and a picture."""
     texts = TOPICS[name]
     shown: Shown = load_target(f"vitcli.runner.explain.shown:explain_{name}")(subject)
     values = subject.sizes() | shown.numbers | shown.words
@@ -110,10 +107,7 @@ def lesson_of(name: str, subject: Subject) -> Lesson:
 
 
 def page(subject: Subject, lessons: Mapping[str, Lesson]) -> str:
-    """Return one offline HTML file with these topics, by name.
-
-    The content-security policy of the page forbids scripts and the network. Names are escaped.
-    """
+    """Return one offline HTML file with these topics, by name; names are escaped."""
     return pages.render(
         "explain.html",
         facts=subject.facts(),

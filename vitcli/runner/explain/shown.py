@@ -40,7 +40,6 @@ from vitcli.runner.text import quantity
 
 SIZES = (1, 2, 4, 8, 16, 32)
 NUM_SHOWN = 16
-"""Number of patches in the drawing of the sequence."""
 
 
 def projection(subject: Subject) -> tuple[Tensor, Tensor | None, bool]:
@@ -111,7 +110,6 @@ def explain_patches(subject: Subject) -> Shown:
 # Topic ``attention``
 
 NUM_CROSS = 5
-"""Number of queries of the example of cross-attention."""
 
 
 @torch.no_grad()
@@ -246,7 +244,6 @@ def passed_messages(layer: Layer) -> Tensor:
 
 @torch.no_grad()
 def explain_graph(subject: Subject) -> Shown:
-    """Show the graph of the last layer, mean over heads."""
     layer, sizes = subject.layers[-1], subject.sizes()
     weights, size = layer.weights[0].mean(0), sizes["tokens"]
     received = weights.sum(0)
@@ -297,7 +294,6 @@ ROUNDING = 10
 
 
 def patch_order(subject: Subject) -> Tensor:
-    """Return the order of the patches that all topics use, (N,)."""
     count = subject.model.num_patches
     return torch.randperm(count, generator=keyed_generator("explain", "order"))
 
@@ -341,7 +337,6 @@ def answer(subject: Subject, model: VisionTransformer) -> Tensor:
 
 
 def best_class(predictor: Predictor, logits: Tensor) -> str:
-    """Return the most likely class with its probability; empty if the model does not classify."""
     if not predictor.classifies:
         return ""
     share, best = (logits / predictor.temperature).softmax(-1).max(-1)

@@ -1,7 +1,6 @@
 """The model and the picture that the topics are shown on, with all that its layers compute.
 
-Axes: B batch (1), C channels, H W pixels, N tokens (prefix first), D embed_dim, h num_heads,
-d = D / h.
+Axes: B batch (1), C channels, H W pixels, N tokens (prefix first), D = h d embed_dim, h heads.
 """
 
 import io
@@ -92,7 +91,6 @@ class Subject:
         return f"register {token + (self.model.cls_token is None)}"
 
     def facts(self) -> dict[str, str]:
-        """Return what model and picture are, by name."""
         rows, columns = self.model.grid_size
         prefix = self.model.num_prefix_tokens
         extra = f" + {prefix} without a place (CLS, registers)" if prefix else ""
@@ -131,7 +129,6 @@ def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
 
 
 def png(pixels: Tensor) -> bytes:
-    """Return (H, W, 3 or 4) uint8 as a PNG picture."""
     with io.BytesIO() as file:
         Image.fromarray(pixels.numpy()).save(file, "PNG")
         return file.getvalue()
@@ -139,7 +136,6 @@ def png(pixels: Tensor) -> bytes:
 
 @torch.no_grad()
 def look(predictor: Predictor, seen: Tensor, picture_name: str) -> Subject:
-    """Return what the layers of a model compute on a picture (C, H, W) uint8."""
     model, data = predictor.model, predictor.spec.data
     assert isinstance(model, VisionTransformer)
     batch = normalize(seen[None], torch.tensor(data.mean), torch.tensor(data.std))
@@ -166,7 +162,6 @@ def look(predictor: Predictor, seen: Tensor, picture_name: str) -> Subject:
 
 
 def check_model(model: Any, name: str) -> None:
-    """Refuse a model that the topics do not describe."""
     remedy = "name a Vision Transformer with softmax attention, such as cifar10-pocket"
     if not isinstance(model, VisionTransformer):
         lacks = model.no_maps or "is not explained"

@@ -1,8 +1,4 @@
-"""HTML pages: one environment of templates, and what a page embeds.
-
-A page is one file that loads nothing from the network. Every value that is not ``Markup`` is
-escaped.
-"""
+"""HTML pages: each one file without network, whose values are escaped unless ``Markup``."""
 
 import base64
 import json
@@ -42,10 +38,6 @@ def data_uri(kind: str, content: bytes) -> str:
 def embedded_figures(
     figures: Mapping[str, Path], captions: Mapping[str, str], describe: Callable[[str], str]
 ) -> list[dict[str, str]]:
-    """Return the figures of a page by the names of their captions, such as ``forest``.
-
-    A figure without a file, such as ``forest.svg``, is left out.
-    """
     return [
         {
             "source": data_uri("svg+xml", figures[f"{name}.svg"].read_bytes()),
@@ -58,7 +50,6 @@ def embedded_figures(
 
 
 def decimals(value: float | None, digits: int) -> str:
-    """Return a number with decimals and separators of thousands; empty for None."""
     return "" if value is None else f"{value:,.{digits}f}"
 
 

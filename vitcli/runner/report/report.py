@@ -1,7 +1,4 @@
-"""What a command emits: a report of facts and tables, and its forms for people and programs.
-
-Every form is made from the same values, so that none can say another number.
-"""
+"""What a command emits: facts and tables, and their forms, all made from the same values."""
 
 import json
 import re
@@ -112,12 +109,12 @@ class DataTable:
         return [Field(column) if isinstance(column, str) else column for column in self.columns]
 
     def table(self) -> Table:
-        """Return the table as people read it."""
         fields = [field for field in self.fields if field.is_shown]
         header, numeric = list[str](), list[int]()
         for column in fields:
             heads = column.spread or [column.header or words_of(column.name)]
-            if column.spread or self._is_numeric(column.name):
+            values = [row[column.name] for row in self.rows if row[column.name] is not None]
+            if column.spread or (values and all(map(is_number, values))):
                 numeric += range(len(header), len(header) + len(heads))
             header += heads
         shown = self.rows[-self.last :] if self.last else self.rows[: self.most]
@@ -133,24 +130,17 @@ class DataTable:
         key, value = (field.name for field in self.fields[:2])
         return {row[key]: row[value] for row in self.rows}
 
-    def _is_numeric(self, name: str) -> bool:
-        values = [row[name] for row in self.rows if row[name] is not None]
-        return bool(values) and all(is_number(value) for value in values)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """The outcome of a command."""
 
-    title: str = ""
     facts: Sequence[Fact] = ()
     tables: Sequence[DataTable] = ()
     """The first is the one of CSV."""
     notes: Sequence[str] = ()
     files: Sequence[Path] = ()
-    """What was written."""
     next: Sequence[str] = ()
-    """Commands to type next."""
 
 
 def words_of(name: str) -> str:
@@ -224,18 +214,15 @@ def _raw(value: Any) -> Any:
 
 
 def shown_tables(report: Report) -> list[Table]:
-    """Return what people read: the facts, the first of which is the header, and the tables."""
     facts = [(fact.title, fact.shown) for fact in report.facts if fact.shown]
     tables = [table.table() for table in report.tables if table.is_shown and table.rows]
     return [*([make_table(facts[0], facts[1:])] if facts else []), *tables]
 
 
 def to_text(report: Report, width: int | None) -> str:
-    """Return the title, the facts, the tables and the notes; tables fit the width."""
     facts = [(fact.title, fact.shown) for fact in report.facts if fact.shown]
     label = max((len(title) for title, _ in facts), default=0)
     parts = [
-        report.title,
         "\n".join(f"{title:<{label}}  {value}" for title, value in facts),
         *(plain(table, width) for table in shown_tables(replace(report, facts=()))),
         "\n".join(report.notes),
@@ -244,7 +231,6 @@ def to_text(report: Report, width: int | None) -> str:
 
 
 def render(report: Report, form: str, width: int | None = None) -> str:
-    """Return a report in a form of ``--format``; ``width`` is that of the terminal."""
     if form == "json":
         return json.dumps(document(report), indent=2, allow_nan=False, default=str)
     if form == "csv":
@@ -257,6 +243,5 @@ def render(report: Report, form: str, width: int | None = None) -> str:
     tables = shown_tables(report)
     if not tables:
         return "\n".join(report.notes)
-    tables[0] = replace(tables[0], caption=tables[0].caption or report.title)
     tables[-1] = replace(tables[-1], notes=tuple(report.notes))
     return "\n\n".join(map(to_form, tables))

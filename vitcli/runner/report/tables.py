@@ -6,14 +6,24 @@ import io
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import read_bounded
-from vitcli.runner.text import MINUS, NO_BREAK, printable, shorten, unbroken, wrap, wrap_line
+from vitcli.runner.text import (
+    MINUS,
+    NO_BREAK,
+    did_you_mean,
+    ignore_message,
+    printable,
+    shorten,
+    unbroken,
+    wrap,
+    wrap_line,
+)
 
 PLUS_MINUS = "\u00b1"
 DASH = "\u2014"
@@ -23,7 +33,6 @@ CELL_WIDTHS = {"l": 14, "r": 24}
 """Width of cells with words (l) and with numbers (r), in text. A row's first cell is not
 wrapped."""
 MAX_BYTES = 1 << 28
-"""Largest size of a CSV file."""
 DELIMITERS = ",;\t"
 UNNAMED = re.compile(r"(Unnamed: \d+.*)?")
 """Header of a column without a name, such as the index of a data frame of pandas."""
@@ -35,8 +44,6 @@ FORMULA = re.compile(r"'*[=+\-@\t\r].", re.DOTALL)
 
 @dataclass(frozen=True)
 class Column:
-    """A column's header and alignment: l or r."""
-
     header: str
     align: str
 
@@ -61,7 +68,6 @@ def make_table(
     caption: str = "",
     name: str = "",
 ) -> Table:
-    """Return a table; the columns in ``numeric`` hold numbers."""
     right = {*numeric}
     columns = (Column(head, "r" if i in right else "l") for i, head in enumerate(header))
     return Table(columns=tuple(columns), rows=tuple(map(tuple, rows)), caption=caption, name=name)
@@ -147,7 +153,6 @@ def lay_out(table: Table, width: int | None = None, *, is_study: bool = False) -
 
 
 def _limits(table: Table, i: int) -> tuple[int, int]:
-    """Return the least width of a column, and the width of its longest cell."""
     from rich.cells import cell_len  # some letters are two columns wide
 
     cells = [row[i] for row in table.rows]
@@ -175,23 +180,21 @@ def to_csv(rows: Iterable[Iterable[Any]]) -> str:
 
     Text that a spreadsheet would compute begins with an apostrophe, which ``read_csv`` removes.
     """
+
+    def guarded(cell: Any) -> Any:
+        if isinstance(cell, str) and FORMULA.match(cell):
+            try:
+                float(cell)
+            except ValueError:
+                return f"'{cell}"
+        return cell
+
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(map(_without_formula, row) for row in rows)
+    csv.writer(text, lineterminator="\n").writerows(map(guarded, row) for row in rows)
     return text.getvalue()
 
 
-def _without_formula(cell: Any) -> Any:
-    if not isinstance(cell, str) or not FORMULA.match(cell):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell
-
-
 def csv_text(path: Path) -> str:
-    """Return the text of a CSV file."""
     name = printable(path)
     try:
         content = read_bounded(path, MAX_BYTES)
@@ -228,18 +231,16 @@ def read_csv(
     if "\0" in text:
         raise InputError(f"{name} holds a zero byte; it is not a text file")
     delimiter = delimiter_of(text)
-    reader = csv.reader(
-        io.StringIO(text, newline=""),
-        delimiter=delimiter,
-        skipinitialspace=not exact,
-        strict=True,
-    )
+    lines = io.StringIO(text, newline="")
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=not exact, strict=True)
     header: list[str] = []
     named: list[int] = []
     try:
         for row in reader:
             place = f"{name}, line {reader.line_num}"
-            cells = row if exact else [_plain_cell(cell, strip=strip or not header) for cell in row]
+            cells = row
+            if not exact and (strip or not header):
+                cells = [unguarded(cell.strip()) for cell in row]
             is_preamble = not header and not exact and PREAMBLE.match(cells[0] if cells else "")
             if is_preamble or not any(map(str.strip, cells)):
                 continue
@@ -256,17 +257,51 @@ def read_csv(
         raise InputError(f"{name}, line {reader.line_num}: not a row of CSV: {error}") from error
 
 
-def _plain_cell(cell: str, *, strip: bool) -> str:
-    return unguarded(cell.strip()) if strip else cell
-
-
 def unguarded(cell: str) -> str:
     """Return a cell without the sign that keeps a spreadsheet from computing it."""
     return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
 
 
+def csv_lines(
+    path: Path,
+    columns: Sequence[str],
+    optional: Sequence[str] = (),
+    *,
+    exact: bool = False,
+    strip: bool = True,
+    on_unused: Callable[[list[str]], object] = ignore_message,
+) -> Iterator[tuple[str, ...]]:
+    """Yield the place of each line of a table that a user writes, and its cells by column.
+
+    An optional column that the file lacks is empty; ``on_unused`` receives the other columns of the
+    file. See ``read_csv`` for what is read, and for ``exact`` and ``strip``.
+    """
+    where = printable(path)
+    rows = read_csv(csv_text(path), where, exact=exact, strip=strip)
+    _, names = next(rows, ("", []))
+    header = [name.casefold() for name in names]
+    known = [*columns, *optional]
+    lacking = [name for name in known if name not in header]
+    if missing := [name for name in columns if name in lacking]:
+        needed = f"the first line must be {','.join(columns)}"
+        raise InputError(f"{where}, line 1: no column {missing[0]!r}; {needed}")
+    if twice := [name for name in known if header.count(name) > 1]:
+        raise InputError(f"{where}, line 1: twice the column {twice[0]!r}; keep one of them")
+    unused = [name for name in names if name.casefold() not in known]
+    for name in unused:
+        if hint := did_you_mean(name, lacking):
+            raise InputError(f"{where}, line 1: unknown column {printable(name)!r}{hint}")
+    on_unused(unused)
+    places = [None if name in lacking else header.index(name) for name in known]
+    for at, row in rows:
+        cells = ["" if place is None else row[place] for place in places]
+        if not cells[0]:
+            raise InputError(f"{at}: the {columns[0]} is empty")
+        yield at, *cells
+
+
 def to_markdown(table: Table) -> str:
-    """Return a GitHub table below its caption, followed by the notes as a list."""
+    """Return a GitHub table between its caption and its notes."""
     heads = [escape_markdown(column.header) for column in table.columns]
     rows = [[escape_markdown(cell) for cell in row] for row in table.rows]
     numeric = [i for i, column in enumerate(table.columns) if column.align == "r"]

@@ -1,7 +1,7 @@
 """`vitcli bench attention`: time and memory of every attention rule by sequence length.
 
 Only the rule is measured, forward and backward, without the projections around it: queries, keys
-and values (B, h, N, d) -> (B, h, N, d). The tokens form a grid that is as square as possible.
+and values (B, h, N, d) -> (B, h, N, d).
 """
 
 import datetime
@@ -46,14 +46,11 @@ NUM_MATRICES = 4
 UNSTATED_PEAK = 8
 """Peak memory of a rule that does not state its growth, divided by what it keeps for backward."""
 MIN_FITTED_TOKENS = 512
-"""Minimum number of tokens of a point in the fit of an exponent."""
 KERNELS = ("plain", "fused", "native")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Device, sizes and repetitions that all measurements share."""
-
     device: torch.device
     autocast: torch.dtype | None
     embed_dim: int
@@ -209,7 +206,6 @@ def fits(count: float, device: torch.device) -> bool:
 def kept_bytes(
     forward: Callable[[], Tensor], device: torch.device, autocast: torch.dtype | None
 ) -> int:
-    """Return the bytes that autograd keeps of a forward pass for the backward pass."""
     seen: dict[int, int] = {}
     kept: list[Tensor] = []  # keeps addresses unique: freed storage could be reused
 

@@ -31,18 +31,16 @@ KERNEL_LINES = {"fused": ("s", "--"), "native": ("D", ":")}
 
 
 def prepare_figure(path: Path) -> None:
-    """Check the name of a figure and create its folder, before anything is measured."""
     if path.suffix[1:] not in METADATA:
         raise ConfigError(f"-o {path}: name it .{', .'.join(METADATA)}")
     make_output_folder(path.parent)
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    commit(path, encode(partial(draw_growth, result), path.suffix[1:]))
+    commit(path, encode(partial(_draw_growth, result), path.suffix[1:]))
 
 
-def draw_growth(result: dict[str, Any]) -> Figure:
-    """Draw time (left) and memory (right), a line for each row, with exponents in the legend."""
+def _draw_growth(result: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(9.5, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_panel(left, result["rows"], "seconds", 1e3, "time_exponent")

@@ -21,18 +21,13 @@ def now(device: torch.device) -> float:
 
 
 def timed(work: Callable[[], object], device: torch.device) -> float:
-    """Return the seconds of one call."""
     began = now(device)
     work()
     return now(device) - began
 
 
 def turns(
-    works: dict[str, Callable[[], object]],
-    device: torch.device,
-    *,
-    rounds: int,
-    seconds: float,
+    works: dict[str, Callable[[], object]], device: torch.device, *, rounds: int, seconds: float
 ) -> dict[str, list[float]]:
     """Return how many seconds one call of each function takes, for each round.
 

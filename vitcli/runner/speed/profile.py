@@ -44,10 +44,7 @@ DESCRIPTIONS = {
 
 
 def profile(step: Callable[[], Any], device: torch.device, trace: Path) -> list[dict[str, Any]]:
-    """Run a few steps, write a trace for chrome://tracing, and return the ten costliest operators.
-
-    A row is {"operator", "words", "share", "seconds" per step, "calls" per step}.
-    """
+    """Run a few steps, write a trace for chrome://tracing, and return the costliest operators."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -93,7 +90,6 @@ def costliest(averages: Iterable[Any], *, on_gpu: bool) -> list[dict[str, Any]]:
 
 
 def describe_operator(operator: str) -> str:
-    """Return the description of an operator such as ``aten::addmm``, or its name."""
     name = operator.rpartition("::")[2].lstrip("_")
     if name in DESCRIPTIONS:
         return DESCRIPTIONS[name]

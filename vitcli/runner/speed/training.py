@@ -40,7 +40,11 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     times = turns({"step": step, "data": data}, device, rounds=rounds, seconds=seconds)
-    memory = peak_memory(device)
+    if device.type == "cuda":
+        memory = int(torch.cuda.max_memory_allocated(device))
+    else:  # of the process
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        memory *= 1 if sys.platform == "darwin" else 1024
     abstract = encoder_of(work.spec, abstract_module(work.spec))
     abstract.grad_checkpointing = work.spec.train.grad_checkpointing
     flops = count_operations(work.spec, next(work.batches())).step / batch
@@ -75,22 +79,13 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
     }
 
 
-def peak_memory(device: torch.device) -> int:
-    """Return the peak memory of the device in bytes; for a CPU that of the process."""
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
 @resource_errors()
 def bench_inference(work: Workload, *, rounds: int, seconds: float) -> Result:
     """Forward passes in inference mode: in fp32, as ``vitcli eval`` runs, and as in training."""
     plain = encoder_of(work.spec, new_module(work.spec)).to(work.device)  # as load_model does
     models = {"fp32": plain.eval()}
-    models.setdefault(
-        work.training.precision, work.training.task.encoder(work.training.module).eval()
-    )
+    trained = work.training.task.encoder(work.training.module)
+    models.setdefault(work.training.precision, trained.eval())
     images = torch.randn(max(BATCHES), *work.image_shape, device=work.device)
 
     def forward(count: int, precision: str) -> None:
@@ -113,17 +108,12 @@ def bench_inference(work: Workload, *, rounds: int, seconds: float) -> Result:
         }
         for name, pass_seconds in times.items()
     ]
-    return {
-        "benchmark": "inference",
-        "setting": work.setting,
-        "experiment": work.name,
-        "rows": rows,
-    }
+    about = {"benchmark": "inference", "setting": work.setting, "experiment": work.name}
+    return {**about, "rows": rows}
 
 
 @resource_errors(SMALLER)
 def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
-    """Measure the input pipeline alone: random order, augmentation, normalisation."""
     batch = work.spec.train.batch_size
     step = step_of(work.batches())
     first = timed(step, work.device)

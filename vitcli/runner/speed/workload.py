@@ -41,7 +41,6 @@ class Workload:
 
     @property
     def setting(self) -> str:
-        """Text such as ``cifar10-tiny on cpu (...), bf16, native kernels, batch 128``."""
         kernels = ", native kernels" if self.training.kernels == "native" else ""
         return (
             f"{self.name} on {self.device} ({hardware(self.device)}),"
@@ -58,7 +57,6 @@ class Workload:
             yield from self.training.task.batches(self.training.data, epoch)
 
     def steps(self) -> Iterator[Step]:
-        """Take training steps without end."""
         return itertools.chain.from_iterable(map(self.training.run_epoch, itertools.count()))
 
     @property
@@ -69,10 +67,7 @@ class Workload:
 def make_workload(
     experiment: Experiment, device_name: str, on_message: Callable[[str], None]
 ) -> Workload:
-    """Build the training of an experiment as ``vitcli train`` does, not yet compiled.
-
-    It has as many random images as the training set, but at most ``MOST_IMAGES``.
-    """
+    """Build a training as ``vitcli train`` does, uncompiled, on at most ``MOST_IMAGES`` images."""
     device, info = pick_device(device_name), describe_data(experiment.spec.data)
     spec = with_teacher(experiment.spec, required=False)
     spec = with_statistics(describe_spec(spec))

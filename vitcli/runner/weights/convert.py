@@ -28,7 +28,6 @@ UNRECORDED = ("model.num_heads", "model.norm_eps", "data.mean", "data.std")
 """Settings that change a model's output, but not its tensors."""
 NATURAL = "natural"
 MAX_CLASSES = 4
-"""Number of classes that a note shows."""
 
 
 def import_weights(
@@ -41,10 +40,7 @@ def import_weights(
     class_order: str | None = None,
     on_message: Callable[[str], None],
 ) -> RunDir:
-    """Write the weights in a file as a finished run of an experiment, without training.
-
-    The tensors are compared with the model before any image is read.
-    """
+    """Write weights as a finished run; the tensors are compared before any image is read."""
     run = RunDir(output)
     was_killed = not (output / CONFIG).exists() and bool(read_record(run).imported)
     is_free = was_killed or (output.is_dir() and is_effectively_empty(output))

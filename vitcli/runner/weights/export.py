@@ -51,7 +51,6 @@ STACK_TRACE = "pkg.torch.onnx.stack_trace"
 """Entry of a node in an ONNX model that names folders of this machine."""
 BATCH = torch.export.Dim("batch")
 OPSET = 18
-"""Version of the operators of ONNX."""
 
 
 class Features(nn.Module):
@@ -79,11 +78,9 @@ class TrainedModel:
 
     @property
     def output(self) -> str:
-        """Return the name of the output: ``logits`` (B, K) or ``features`` (B, F)."""
         return "logits" if self.classifies else "features"
 
     def as_output(self, encoder: ImageModel) -> nn.Module:
-        """Return the module that computes the output of an encoder like that of the run."""
         return encoder if self.classifies else Features(encoder).eval()
 
     def state(self) -> dict[str, Tensor]:
@@ -96,7 +93,6 @@ class TrainedModel:
         return torch.randn(count, *self.encoder.image_shape, generator=generator)
 
     def preprocessing(self) -> dict[str, Any]:
-        """Return how ``predict`` makes the input of a picture file, before the normalisation."""
         channels, height, width = self.encoder.image_shape
         return {
             "orientation": "turned upright as the EXIF data say",
@@ -166,7 +162,6 @@ def read_safetensors(path: Path, model: TrainedModel) -> Reloaded:
 
 
 def write_pt2(model: TrainedModel, path: Path) -> Facts:
-    """Write a program of ``torch.export``, for any number of images."""
     module = model.as_output(model.encoder)
     try:
         program = torch.export.export(module, (model.images(TRACED),), dynamic_shapes=({0: BATCH},))
@@ -178,12 +173,7 @@ def write_pt2(model: TrainedModel, path: Path) -> Facts:
     return {"torch": torch.__version__}
 
 
-def read_pt2(path: Path, model: TrainedModel) -> Reloaded:
-    return torch.export.load(path).module()
-
-
 def write_onnx(model: TrainedModel, path: Path) -> Facts:
-    """Write an ONNX model for any number of images."""
     try:
         program = torch.onnx.export(
             model.as_output(model.encoder),
@@ -208,7 +198,6 @@ def write_onnx(model: TrainedModel, path: Path) -> Facts:
 
 
 def read_onnx(path: Path, model: TrainedModel) -> Reloaded:
-    """Return the model in a file, computed by ONNX Runtime on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -240,7 +229,6 @@ Other images were not measured.
 
 
 def write_card(model: TrainedModel, path: Path) -> Facts:
-    """Write a model card for the Hugging Face Hub, with the numbers of the run."""
     from huggingface_hub import EvalResult, ModelCardData
 
     run, spec, record = model.run, model.spec, read_record(model.run)
@@ -273,7 +261,6 @@ def write_card(model: TrainedModel, path: Path) -> Facts:
 
 
 def stated(model: TrainedModel, record: RunRecord) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the number that the Hub reads, and the rows of the card's table."""
     metric, result, meta = model.spec.task.row.headline, record.result, record.meta
     key = headline_key(result, metric.name)
     if key not in result:
@@ -306,8 +293,6 @@ BATCHES = (1, 3)
 
 @dataclass(frozen=True)
 class Format:
-    """A format: how it is written and read back, and the extra of vitcli that it needs."""
-
     suffix: str
     write: Callable[[TrainedModel, Path], Facts]
     read: Callable[[Path, TrainedModel], Reloaded] | None = None
@@ -319,10 +304,9 @@ class Format:
 FORMATS = {
     "onnx": Format(".onnx", write_onnx, read_onnx, "export", ("onnx", "onnxscript", "onnxruntime")),
     "safetensors": Format(".safetensors", write_safetensors, read_safetensors),
-    "pt2": Format(".pt2", write_pt2, read_pt2),
+    "pt2": Format(".pt2", write_pt2, lambda path, _: torch.export.load(path).module()),
     "card": Format(".md", write_card, extra="hub", packages=("huggingface_hub",)),
 }
-"""Name -> format, as ``--format`` takes it."""
 
 
 def export_run(
@@ -360,7 +344,6 @@ def export_run(
 def compare(
     model: TrainedModel, read: Callable[[Path, TrainedModel], Reloaded], draft: Path, path: Path
 ) -> float:
-    """Return the largest absolute difference between the outputs of a model and of its export."""
     module = model.as_output(model.encoder)
     try:
         reloaded = read(draft, model)

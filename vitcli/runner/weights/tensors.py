@@ -30,7 +30,6 @@ WEIGHT_KEYS = (
 """Keys under which training programs save weights that are not averaged."""
 MAX_DEPTH = 4
 SAVE = "torch.save(model.state_dict(), 'weights.pt')"
-"""What to type in Python to save the weights of a model alone."""
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
@@ -106,7 +105,6 @@ PLAIN: dict[str, tuple[Any, ...]] = {
 }
 """Field of a ViT -> the values that timm's ``VisionTransformer`` can have under a plain name."""
 MAX_PROBLEMS = 3
-"""Number of tensors that an error names."""
 
 
 def timm_name(name: str) -> str:
@@ -151,10 +149,7 @@ def match_tensors(
 
 
 def prefix_of(names: Collection[str], known: Collection[str], file: str | Path) -> str:
-    """Return what stands before the names of a model in a file, such as ``module.``.
-
-    Of several models, it is that of the averaged weights.
-    """
+    """Return what precedes a model's names, such as ``module.``; averaged weights come first."""
     counts: Counter[str] = Counter()
     for name in names:
         parts = name.split(".")
@@ -180,7 +175,6 @@ def not_plain(spec: ModelSpec) -> str | None:
 
 
 def timm_arguments(spec: VitSpec, num_classes: int) -> dict[str, Any]:
-    """Return the arguments of timm's ``VisionTransformer`` for a plain ViT, as plain data."""
     ratio = spec.hidden_dim / spec.embed_dim
     if int(spec.embed_dim * ratio) != spec.hidden_dim:  # as timm computes the hidden width
         ratio = (spec.hidden_dim + 0.5) / spec.embed_dim

@@ -109,10 +109,7 @@ def load_timm(
 def published_model(
     name: str, offline: bool, on_message: Listener
 ) -> tuple[ExperimentSpec, ImageModel]:
-    """Return timm's published weights as a model for pictures of the size that timm states.
-
-    Classes have names if timm knows them. A model without names of classes does not classify.
-    """
+    """Return timm's published weights as a model; it classifies if timm names its classes."""
     from timm.data import ImageNetInfo, infer_imagenet_subset
 
     file = hub_file(name, offline, on_message)

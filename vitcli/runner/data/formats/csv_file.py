@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vitcli.runner.data.csv_lines import csv_lines
 from vitcli.runner.data.labels import not_used, refuse_names, without_blanks
 from vitcli.runner.data.listing import PictureFolder, split_of, splits_in_order
 from vitcli.runner.errors import InputError
-from vitcli.runner.report.tables import unguarded
+from vitcli.runner.report.tables import csv_lines, unguarded
 from vitcli.runner.text import composed, did_you_mean, printable
 
 COLUMNS, OPTIONAL = ("path", "label"), ("split", "group")
@@ -19,11 +18,7 @@ COLUMNS, OPTIONAL = ("path", "label"), ("split", "group")
 def list_csv(
     path: Path, class_names: Sequence[str] | None = None, *, exact: bool = False
 ) -> PictureFolder:
-    """List the pictures of a CSV file. Their paths are relative to its folder.
-
-    The classes are by default the labels, sorted (numbers by value). ``exact`` keeps the cells as
-    they stand in the file; see ``read_csv``.
-    """
+    """List the pictures of a CSV file; ``exact`` keeps the cells as they are, see ``read_csv``."""
     root, lines = Path(os.path.abspath(path.parent)), dict[str, tuple[str, str, str]]()
     unused: list[str] = []
     rows = csv_lines(path, COLUMNS, OPTIONAL, exact=exact, strip=False, on_unused=unused.extend)

@@ -72,7 +72,6 @@ class NpzArray:
                 raise ValueError(f"{held:,} bytes of values, the header says {self.nbytes:,}")
 
     def parts(self, count: int) -> Iterator[np.ndarray]:
-        """Yield ``count`` rows at a time."""
         each = math.prod(self.shape[1:]) * self.dtype.itemsize
         with _open(self.path, self.member) as (file, _):
             file.read(self._start)
@@ -114,13 +113,11 @@ def open_npz(path: Path) -> PictureFolder:
 
 
 def list_arrays(path: Path, arrays: Mapping[str, Array], facts: str = "") -> PictureFolder:
-    """List images in arrays.
+    """List images in arrays by name, see WANTED.
 
-    Args:
-        arrays: By name, see WANTED. Images are (N, H, W), (N, H, W, C) or (N, C, H, W), uint8 or
-            uint16; labels are (N,) integers from 0 or texts. ``class_names`` has names, and
-            ``groups`` or ``train_groups`` the group of each image.
-        facts: What changes when the arrays change; by default a hash of them.
+    Images are (N, H, W), (N, H, W, C) or (N, C, H, W), uint8 or uint16; labels are (N,) integers
+    from 0 or texts. ``class_names`` has names, ``groups`` or ``train_groups`` the group of each
+    image. ``facts`` change when the arrays change; by default they are a hash.
     """
     found: dict[str, dict[str, str]] = {split: {} for split in ("", *SPLITS)}
     for key in arrays:
@@ -189,7 +186,6 @@ def _listed(
 def _classes(
     values: Sequence[int | str], trained: Sequence[int | str], given: Sequence[str]
 ) -> tuple[tuple[str, ...], list[int]]:
-    """Return the names of the classes, and the class of each image."""
     known = sorted({*trained})
     if strange := sorted({*values} - {*known}):
         raise ValueError(f"class {strange[0]!r} has no training image")
@@ -254,11 +250,6 @@ def _digest(arrays: Mapping[str, Array]) -> str:
 def data_of_arrays(
     name: str, splits: Mapping[str, tuple[Any, Any] | None], class_names: Sequence[str] = ()
 ) -> DataSet:
-    """Return images and labels in memory as a data set.
-
-    Args:
-        class_names: Name of each label; empty for the labels themselves.
-    """
     arrays: dict[str, Array] = {"class_names": np.asarray(class_names)} if class_names else {}
     given = {split: pair for split, pair in splits.items() if pair is not None}
     for split, (images, labels) in given.items():

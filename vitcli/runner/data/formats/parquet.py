@@ -1,7 +1,4 @@
-"""Pictures in Parquet files, as the Hugging Face Hub stores them: columns ``image``, ``label``.
-
-The pictures are unpacked into the cache, beside a table that ``csv_file`` reads.
-"""
+"""Pictures in Parquet files, as the Hub stores them, unpacked beside a table for ``csv_file``."""
 
 import contextlib
 import csv
@@ -34,7 +31,6 @@ TABLE, FACTS = "labels.csv", "facts.json"
 UNPACKED = 2
 """Raised when files are unpacked to other pictures or labels than before."""
 AT_ONCE = 16
-"""Number of pictures that are read at a time."""
 MOST_TIMES = 100
 """Largest number of times the size of the files that their pictures may take, above a first
 ``MAX_BYTES``. Pictures are compressed already, so larger ones were written to fill the disk."""
@@ -82,7 +78,6 @@ def _place(kind: str, name: str) -> Path:
 
 
 def _cached(place: Path, stamp: str) -> PictureFolder | None:
-    """Return the pictures that were unpacked before; None if there are none, or some are lost."""
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, InputError):
         facts = read_json(place / FACTS)
         if facts["stamp"] == stamp and facts["table"] == sha256((place / TABLE).read_bytes()):
@@ -105,10 +100,7 @@ def _split_of_file(file: Path, root: Path) -> str:
 
 
 def _unpack(splits: Mapping[Path, str], folder: Path) -> dict[str, Any]:
-    """Write the pictures and their table into a new folder, and return what is known of them.
-
-    The classes are those of the first training file.
-    """
+    """Write pictures and table into a new folder; classes are those of the first training file."""
     folder.mkdir()
     names: list[str] | None = None
     unlabelled, unpacked, notes = 0, 0, list[str]()
@@ -143,10 +135,7 @@ def _unpack(splits: Mapping[Path, str], folder: Path) -> dict[str, Any]:
 
 
 def _rows(path: Path, notes: list[str]) -> Iterator[tuple[bytes, str | None, str, list[str]]]:
-    """Yield each picture with its label, its group, and the names of the classes if known.
-
-    Adds to the notes which columns are not read.
-    """
+    """Yield picture, label, group and known class names; note the columns that are not read."""
     from pyarrow import parquet
 
     row = 0
@@ -188,7 +177,6 @@ def _text(value: object) -> str:
 
 
 def _columns(schema: Any, notes: list[str]) -> tuple[str, str, list[str]]:
-    """Return the columns of picture and label, and the names of the classes if they are known."""
     from pyarrow import types
 
     noted: dict[str, Any] = {}
@@ -219,10 +207,7 @@ def _columns(schema: Any, notes: list[str]) -> tuple[str, str, list[str]]:
 
 
 def list_hub(name: str) -> PictureFolder:
-    """List the pictures of a data set of the Hub that is on this machine.
-
-    Its name is one such as ``cifar10`` or ``OWNER/NAME``, or ``NAME:CONFIG``.
-    """
+    """List a data set of the Hub on this machine: ``cifar10``, ``OWNER/NAME``, ``NAME:CONFIG``."""
     place, _ = hub_folders(name)
     if not [*place.glob("*.parquet")]:
         try:
@@ -234,7 +219,6 @@ def list_hub(name: str) -> PictureFolder:
 
 
 def fetch_hub(name: str, offline: bool, on_message: Listener) -> PictureFolder:
-    """Download a data set of the Hub, unless it is here, and list its pictures."""
     if not is_offline(offline):
         with contextlib.suppress(InputError):
             return list_hub(name)
@@ -250,7 +234,6 @@ def hub_folders(name: str) -> list[Path]:
 
 
 def _keep(name: str, place: Path, *, offline: bool) -> None:
-    """Write a data set as Parquet files, from the cache of the library or from the Hub."""
     import datasets
     from huggingface_hub import constants
 
