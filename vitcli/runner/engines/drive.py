@@ -60,7 +60,6 @@ class Drive:
         return False
 
     def run(self, folders: Sequence[str]) -> None:
-        """Train until every trial has ended, or a signal, the budget or failures stop it."""
         with self._stop:
             while folders:
                 folders = self._wait_for_others(self._train(folders))
@@ -75,7 +74,6 @@ class Drive:
         return self._max_failures is not None and len(self.failures) >= self._max_failures
 
     def stopped_error(self, text: str) -> UserError:
-        """Return the error that says what stopped the trials; ``text`` says how to continue."""
         if self._stop.number:
             return StoppedError(f"stopped; {text}", self._stop.number)
         return PartlyError(f"the budget is used up; {text}")

@@ -48,8 +48,6 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """How the trials of one study are trained."""
-
     threads: int
     """CPU threads of each trial."""
     count: int = 1
@@ -65,8 +63,6 @@ class Setup:
 
 
 class Worker:
-    """One process and the trial that it trains."""
-
     def __init__(
         self,
         root: Path,
@@ -128,7 +124,6 @@ class Worker:
             self.process.send_signal(signal.SIGTERM)
 
     def exit_reason(self) -> str:
-        """Return why the process ended: the signal that killed it, or the last line it wrote."""
         self.close_input()
         try:
             code = self.process.wait(EXIT_TIMEOUT)

@@ -43,7 +43,6 @@ HIDDEN_FIELDS = ("seed", "data.class_names", TEACHER_WEIGHTS)
 
 
 def write_page(folder: Path, output: Path | None = None) -> tuple[Path, dict[str, Any]]:
-    """Write the page of a folder; return its path and its data."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; train a run first: vitcli train")
     page = output or folder / PAGE
@@ -112,7 +111,6 @@ def kind_of(run: RunRecord) -> str:
 
 
 def describe_run(run: RunRecord, references: dict[str, ExperimentSpec]) -> dict[str, Any]:
-    """Return what the page shows about a run, apart from its configuration."""
     settings = run.changed(settings=differing_fields(run, references)).shown_settings
     return {
         "state": run.state,
@@ -166,7 +164,6 @@ def curves(records: Sequence[dict[str, Any]], row: TaskRow) -> dict[str, list[li
 
 
 def series_names(row: TaskRow) -> list[str]:
-    """Return the numbers of a line of metrics.jsonl, the headline number first."""
     return [
         *(f"{split}_{name}" for name in row.numbers for split in ("test", "val")),
         *(f"train_{name}" for name in dict.fromkeys([*row.reports, *row.numbers])),
@@ -175,7 +172,6 @@ def series_names(row: TaskRow) -> list[str]:
 
 
 def describe_task(row: TaskRow) -> dict[str, Any]:
-    """Return how the page writes a task's headline number and the numbers of its curves."""
     headline = row.headline
     return {
         "label": headline.label,

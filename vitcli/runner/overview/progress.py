@@ -46,7 +46,6 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Return the estimated time left; None if nothing runs or no epoch has ended."""
         running = sum(trial.state == "running" for trial in self.trials)
         begun, usual = [], []
         for trial in self.trials:
@@ -60,14 +59,11 @@ class Progress:
 
 
 class Watcher:
-    """Reader of the progress of a folder."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._records: dict[Path, tuple[Any, RunRecord]] = {}
 
     def read(self) -> Progress:
-        """Return the progress now."""
         study = read_study(self.folder)
         if study:
             trials = [self._trial(study, name) for name in study.trials]

@@ -20,8 +20,6 @@ SEED_FOLDER = re.compile(r"seed(\d+)")
 
 
 class PlannedTrial(BaseModel):
-    """A trial in plan.json."""
-
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
     variant: str
@@ -29,8 +27,6 @@ class PlannedTrial(BaseModel):
 
 
 class StudyFolder(BaseModel):
-    """A study: its folder, and the fields of plan.json that are shown."""
-
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
     path: Path
@@ -46,7 +42,6 @@ class StudyFolder(BaseModel):
         return list(dict.fromkeys(trial.variant for trial in self.trials.values()))
 
     def states(self) -> dict[str, State]:
-        """Return folder -> state of each trial."""
         runs = {folder: RunDir(self.path / folder) for folder in self.trials}
         return {
             folder: read_record(run).state if run.exists else self.state_without_run(folder)
@@ -67,7 +62,6 @@ def split_seed(path: Path) -> tuple[Path, str]:
 
 
 def read_study(folder: Path) -> StudyFolder | None:
-    """Return the study in a folder, or None if the folder holds no readable plan.json."""
     try:
         return StudyFolder.model_validate(readable_json(folder / PLAN) | {"path": folder})
     except ValidationError:

@@ -162,8 +162,6 @@ class SearchFile(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """A checked search."""
-
     name: str
     path: Path
     purpose: Purpose
@@ -198,7 +196,6 @@ class Search:
 
 
 def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
-    """Read and check a search by name or path."""
     changes = changes or {}
     path = find_experiment(name)
     document = read_mapping(path)
@@ -258,5 +255,4 @@ def _may_vary(field: str) -> bool:
 
 
 def point_key(point: Any) -> str:
-    """Return a text that is equal for equal points only."""
     return json.dumps(point, sort_keys=True)

@@ -75,8 +75,6 @@ class EvolutionSampler(RandomSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: Distributions
     ) -> dict[str, Any]:
-        """Return a child of the population, or a random point while there is no population."""
-
         def draw(name: str) -> Any:
             return self.sample_independent(study, trial, name, search_space[name])
 

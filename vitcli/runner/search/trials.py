@@ -134,7 +134,6 @@ class Trials:
         return {t.user_attrs[FOLDER]: t for t in trials if FOLDER in t.user_attrs}
 
     def pending(self) -> list[str]:
-        """Return the run folders of the trials that have no result yet."""
         return [folder for folder, trial in self.asked().items() if not trial.state.is_finished()]
 
     def skipped(self) -> dict[str, int]:
@@ -191,7 +190,6 @@ class Trials:
         return self.study.ask(self.space)
 
     def _broken_rule(self, point: Point) -> str:
-        """Return the rule that a point breaks, so that it is not trained; empty if none."""
         rules = self.search.fields.rules
         if rules.excludes(point):
             return EXCLUDED

@@ -183,7 +183,6 @@ def read_results(
 
 
 def command(study: Study, only: Sequence[str] = ()) -> str:
-    """Return the command that prints this table."""
     words = ["vitcli", "ablate", shlex.quote(typed_name(study.path))]
     words += [shlex.quote(str(portable(word))) for word in own_code.options()]
     if study.data is not None:
@@ -235,7 +234,6 @@ def _declared_row(study: Study, variant: Variant, states: States) -> dict[str, A
 
 
 def _changes(study: Study, variant: Variant) -> dict[str, Any]:
-    """Return the fields of a variant that differ from the baseline, which may change some, too."""
     base = study.baseline.changes
     kept = {
         field: value

@@ -218,7 +218,6 @@ def load_study(
     typed: Mapping[str, Any] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Study:
-    """Read and check a study by name or path; see ``study_of``."""
     path = find_experiment(name)
     study = study_of(read_mapping(path), path, seeds, typed, options)
     return dataclasses.replace(study, typed=dict(typed or {}), options=dict(options or {}))
@@ -337,7 +336,6 @@ def crossed_variants(
 
 
 def grid(tune: Mapping[str, list[Any]], places: Places) -> list[dict[str, Any]]:
-    """Return every combination of the tuned values; without tuning, one empty setting."""
     settings = [
         dict(zip(tune, values, strict=True)) for values in itertools.product(*tune.values())
     ]
@@ -412,7 +410,6 @@ def _other_experiment(name: Any, place: str, study: Path) -> tuple[Mapping[str, 
 def _equal_compute(
     variants: Sequence[Variant], seed: int, tune: Mapping[str, list[Any]], places: Places
 ) -> tuple[tuple[Variant, ...], str]:
-    """Return the variants with the epochs that the compute of the baseline allows, and a note."""
     from vitcli.runner.train.flops import epochs_within, whole_training_flops  # needs torch
 
     if EPOCHS in tune:

@@ -130,7 +130,6 @@ def effects_of(doc: StudyResult) -> tuple[Effect, ...]:
 
 
 def build_effects(doc: StudyResult) -> Table:
-    """Return the main effects and the two-way interactions as a table of words."""
     effects, digits = effects_of(doc), doc.headline.digits
     rows = []
     for effect in effects:

@@ -41,7 +41,6 @@ LABEL_HEIGHT = 0.17
 
 
 def forest(doc: StudyResult) -> Figure:
-    """Draw a line for each variant: its pairs of seeds, their mean difference and 95 % interval."""
     found = compare(doc)
     shown = list(zip(doc.rows, found, strict=True))[1:]
     figure = Figure(figsize=(7.2, 1.5 + 0.42 * max(1, len(shown))), layout="constrained")
@@ -195,7 +194,6 @@ def curve(row: VariantResult, scale: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def name_lines(axes: Axes, ends: Sequence[tuple[float, str, str, float]]) -> None:
-    """Write each line's name beside its end; move names apart if lines end together."""
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
     step = (high - low) / max(18, len(ends) - 1)
@@ -244,7 +242,6 @@ def keep_between(places: Sequence[float], step: float, low: float, high: float) 
 
 
 def interactions(doc: StudyResult) -> Figure:
-    """Draw main effects on the diagonal and interactions below it; those found are bold."""
     effects, parts = effects_of(doc), doc.parts
     digits = 1 if doc.headline.unit == "%" else doc.headline.digits
     figure = Figure(figsize=(1.6 + 1.15 * len(parts), 1.4 + 0.8 * len(parts)), layout="constrained")
@@ -280,7 +277,6 @@ def label(text: str) -> str:
 
 
 def pareto(doc: StudyResult) -> Figure:
-    """Draw each trial of a search as a point, score against size, and the Pareto front."""
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.add_subplot()
     finished = [row for row in doc.rows if row.validation_score is not None]

@@ -119,7 +119,6 @@ def run_here(study: Study, root: Path, options: Options, on_message: Listener) -
 
 
 def reporter(on_message: Listener, row: TaskRow) -> Callable[[TrialEvent], None]:
-    """Return a listener that writes a line for each ended trial, and for an epoch now and then."""
     said: set[str] = set()
     last = time.monotonic()
 

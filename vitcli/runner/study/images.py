@@ -37,7 +37,6 @@ class ImageScores:
     labels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def crossed(self) -> Crossed | None:
-        """Return the mean squares of the scores; None for fewer than two seeds or images."""
         return _cross(np.array(list(self.by_seed.values())))
 
 

@@ -33,8 +33,6 @@ Interval = tuple[float, float]
 
 
 class Verdict(NamedTuple):
-    """What the looks at a row have found."""
-
     pairs: int | None = None
     """Number of pairs of the present look if it finds it, else of the first look that did; None if
     none did."""
@@ -45,13 +43,11 @@ class Verdict(NamedTuple):
 
 
 def find_differences(rows: Sequence[Sequence[Look]], num_tests: int) -> list[Verdict]:
-    """Return what the looks at each row say of its difference from 0."""
     decisions = step_down(rows, num_tests, Look.is_clear)
     return [_settle(looks, first) for looks, first in zip(rows, decisions, strict=True)]
 
 
 def _settle(looks: Sequence[Look], first: tuple[Look, float] | None) -> Verdict:
-    """Return the verdict of all looks at a row; ``first`` finds a difference at its alpha."""
     if first is None:
         return Verdict()
     decisive, alpha = first
@@ -154,7 +150,6 @@ class RowStatistics:
 
 
 def withheld(states: Collection[str], baseline: Collection[str]) -> Withheld | None:
-    """Return why a row has no effect, from the states of its trials and of the baseline's."""
     if "diverged" in states:
         return "diverged"
     if "diverged" in baseline:
@@ -193,7 +188,6 @@ def deciding_interval(row: RowStatistics) -> Interval | None:
 
 
 def direction(effect: Effect | None) -> Literal["better", "worse"] | None:
-    """Return in which direction a difference exists; None if that is open."""
     if effect is not None and effect.startswith("better"):
         return "better"
     return "worse" if effect is not None and effect.startswith("worse") else None

@@ -108,7 +108,6 @@ def _differences(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
 
 
 def plan_note(doc: StudyResult) -> str:
-    """Return how many seeds were planned, and what that means for verdicts."""
     if len(doc.rows) < 2:
         return ""
     planned, seeds = doc.planned_seeds, {trial.seed for row in doc.rows for trial in row.trials}
@@ -244,7 +243,6 @@ def _training(doc: StudyResult) -> str:
 
 
 def _kernels(doc: StudyResult) -> str:
-    """Return which rows were trained by other kernels, so that their times say little."""
     by_kernels: dict[str, list[str]] = {}
     for row in doc.rows:
         if row.kernels:

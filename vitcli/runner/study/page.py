@@ -45,7 +45,6 @@ TITLE = b"with vitcli</title>"
 
 
 def publish_outside(doc: StudyResult, folder: Path, source: Path | None = None) -> list[Path]:
-    """Write the files of results that vitcli did not train; never into the folder of a study."""
     if (folder / PLAN).exists():
         raise ConfigError(f"{folder}: the folder of a study; choose another folder")
     for path in _files(folder, doc.figures):
@@ -124,7 +123,6 @@ def _texts(doc: StudyResult, root: Path) -> dict[Path, bytes]:
 
 
 def html(doc: StudyResult, figures: dict[str, Path]) -> str:
-    """Return the page as HTML; ``figures`` maps file names to the figures to embed."""
     from vitcli.runner.study.figures import shown_seeds
 
     trials = [trial for row in doc.rows for trial in row.trials]

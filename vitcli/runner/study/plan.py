@@ -43,7 +43,6 @@ class Options:
     """The command that continues the study."""
 
     def request(self) -> dict[str, Any]:
-        """Return the options that a worker needs. They are those of one driver."""
         return {
             "device": self.device,
             "data_dir": str(self.data_dir.resolve()) if self.data_dir else None,
@@ -55,8 +54,6 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyWork:
-    """The state of every trial, the trials to train, and the disk space for them."""
-
     study: Study
     root: Path
     names: tuple[str, ...]
@@ -148,8 +145,6 @@ def current_states(work: StudyWork) -> dict[str, RunRecord]:
 
 
 def saved_for_training(folder: Path, options: Options) -> SavedTrials:
-    """Return the saved trials that this machine could have trained."""
-
     @functools.cache
     def data_hash(spec: DataSpec) -> str | None:
         from vitcli.runner.data.load import load_data
@@ -175,7 +170,6 @@ def states_without_result(states: Mapping[str, RunRecord]) -> dict[str, RunRecor
 
 
 def count_states(states: Mapping[str, RunRecord]) -> str:
-    """Return the number of trials in each state, such as ``12 finished, 5 missing``."""
     names = [state.state for state in states.values()]
     return ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(sorted(names)))
 
@@ -206,7 +200,6 @@ def explain_states(states: Mapping[str, RunRecord], *, only_reasons: bool = Fals
 
 
 def model_size(spec: ExperimentSpec) -> int:
-    """Return the number of parameters; the model is built without memory."""
     from vitcli.core.inspect.cost import count_parameters
     from vitcli.runner.data.load import describe_data
     from vitcli.runner.experiment.build import abstract_module
@@ -215,7 +208,6 @@ def model_size(spec: ExperimentSpec) -> int:
 
 
 def model_sizes(study: Study) -> dict[str, int]:
-    """Return variant -> number of parameters, of models that are built without memory."""
     sizes: dict[str, int] = {}
     for variant in study.variants:
         try:

@@ -35,7 +35,6 @@ def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
 
 
 def _read_finished(run: RunDir) -> RunRecord:
-    """Return the record of a run that has ended and has every number that a document needs."""
     refuse_unreadable(run)
     record = read_record(run)
     if record.problems:
@@ -86,7 +85,6 @@ def _refuse_mixture(records: Sequence[RunRecord]) -> None:
 
 
 def training_command(record: RunRecord, seeds: Sequence[int]) -> str:
-    """Return the command that trains these runs again, whatever the user typed for them."""
     name, spec = str(record.experiment), record.spec
     try:
         find_experiment(name)

@@ -117,7 +117,6 @@ class Contrast(Spec):
     """Numbers of the images at which the variant loses most, in the order of the test set."""
 
     def at(self, pairs: int) -> Crossed | None:
-        """Return the mean squares of the first pairs of seeds; None if they are not known."""
         return next((e for e in (self.crossed, *self.looks) if e.num_seeds == pairs), None)
 
 
@@ -150,7 +149,6 @@ class Plan(Spec):
 
     @property
     def baselines(self) -> list[str]:
-        """Return the hash of each version's baseline."""
         return [next(iter(version.values())) for version in self.versions]
 
     @property
@@ -274,7 +272,6 @@ class Origin(Spec):
 
     @property
     def metric(self) -> Metric:
-        """Return how the scores are shown."""
         return replace(
             METRICS.get(self.score) or Metric(name=self.score, label=self.score),
             scale=100 if self.unit else 1,
@@ -386,7 +383,6 @@ class StudyResult(Spec):
 
     @property
     def folds(self) -> int | None:
-        """Return the number of folds, whose runs share training images; None without folds."""
         return self.base_config.get("data.folds")
 
     @property
@@ -403,13 +399,11 @@ class StudyResult(Spec):
 
     @property
     def compares_compute(self) -> bool:
-        """Return whether the trials of some rows take more than 1 % more operations than others."""
         costs = [row.flops for row in self.rows if row.flops is not None]
         return bool(costs) and max(costs) > 1.01 * min(costs)
 
     @property
     def compares_models(self) -> bool:
-        """Return whether the rows are different models, so that their cost matters."""
         model_fields = {
             "experiment", "model.family", "model.attention", "model.patch_size",
             "model.patch_embed",

@@ -344,7 +344,6 @@ def _results(
 
 
 def _images(folder: Path, files: Mapping[str, str]) -> dict[str, PerImage]:
-    """Return what each file says of the images, by place, in the order of the first file."""
     images: dict[str, PerImage] = {}
     names: list[tuple[str, ...]] = []
     for place, text in files.items():
@@ -387,7 +386,6 @@ def _arrays(path: Path, inside: str) -> Arrays:
 
 
 def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]]]:
-    """Return the scores and labels of the images, and what names them."""
     known = {ARRAYS.get(name.casefold(), name.casefold()): array for name, array in arrays.items()}
     texts = {name for name in OF_IMAGES & known.keys() if known[name].dtype.kind == "U"}
     known |= {name: known[name].astype(np.float64) for name in texts}  # of a CSV file

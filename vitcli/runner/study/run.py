@@ -43,7 +43,6 @@ def run_study(
     *,
     save: Path | None = None,
 ) -> dict[str, RunRecord]:
-    """Train what is left of a study; return the state of every trial afterwards."""
     if save:
         make_folder(save)
         save_results(work, save)

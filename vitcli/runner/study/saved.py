@@ -145,7 +145,6 @@ def other_weights(record: RunRecord, spec: ExperimentSpec) -> str:
 
 
 def save_trial(folder: Path, study: str, trial: Trial, record: RunRecord, *, replace: bool) -> None:
-    """Save a trial with a result in ``folder``; see ``store.save``."""
     value = {
         "study": study,
         "variant": trial.variant,

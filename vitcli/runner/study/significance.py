@@ -73,7 +73,6 @@ def _all_signs(count: int) -> list[NDArray[np.int8]]:
 
 
 def _random_signs(count: int) -> Iterator[NDArray[np.int8]]:
-    """Yield random signs, RESAMPLES rows of ``count`` in all."""
     random, patterns = np.random.default_rng(0), np.array([-1, 1], np.int8)
     for part in np.array_split(np.arange(RESAMPLES), -(-RESAMPLES * count // SIGNS_AT_ONCE)):
         yield random.choice(patterns, (len(part), count))
@@ -221,7 +220,6 @@ class MeanError:
         return self.seed_share * of_seeds + (1 - self.seed_share) * of_images
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Return the interval of the mean at level 1 - alpha."""
         half = self.limit(alpha / 2) * self.variance**0.5
         return self.mean - half, self.mean + half
 

@@ -135,7 +135,6 @@ def _missing_numbers(record: RunRecord, split: str) -> str:
 
 
 def kept_numbers(record: RunRecord) -> dict[str, Any]:
-    """Return the numbers that a study keeps; only a finished trial has any."""
     if record.state != "finished":
         return {}
     names = [f"{split}_{name}" for split in ("test", "val") for name in record.task.numbers]

@@ -200,7 +200,6 @@ def _describe_row(row: VariantResult, doc: StudyResult) -> RowStatistics:
 
 
 def _compare_row(row: VariantResult, looks: Sequence[Look], doc: StudyResult) -> RowStatistics:
-    """Return the statistics of a row with its differences from the baseline, but no verdict."""
     baseline = doc.rows[0]
     differences = paired_differences(row, baseline, doc)
     missing, needed = _missing(row, len(differences), doc)

@@ -44,8 +44,6 @@ FORMATS = ("text", "md", "latex", "csv", "json", "html")
 
 @dataclass(frozen=True, kw_only=True)
 class TableRow:
-    """A row of the document and its statistics."""
-
     row: VariantResult
     found: RowStatistics
     is_baseline: bool
@@ -265,7 +263,6 @@ def _fill(
 
 
 def _columns(doc: StudyResult, numbers: Sequence[RowStatistics]) -> list[FilledColumn]:
-    """Return the columns that are not empty in this study."""
     states = {trial.state for row in doc.rows for trial in row.trials}
     every: list[tuple[object, FilledColumn]] = [
         (True, (Column("variant", "l"), lambda line: line.row.variant)),
@@ -323,7 +320,6 @@ def _source_columns(doc: StudyResult) -> list[FilledColumn]:
 
 
 def score_text(score: float, headline: Metric) -> str:
-    """Return a score, which is scaled already, with its unit."""
     return f"{score:.{headline.digits}f} {headline.unit}".strip()
 
 
@@ -352,7 +348,6 @@ def _score(line: TableRow) -> str:
 
 
 def _difference(line: TableRow) -> str:
-    """Return the difference, its interval, and its number of pairs if that differs from n."""
     found, digits = line.found, line.digits
     if line.is_baseline:
         return "baseline"
@@ -365,7 +360,6 @@ def _difference(line: TableRow) -> str:
 
 
 def missing_seeds(found: RowStatistics) -> str:
-    """Return what a row lacks for a p-value; empty if nothing."""
     if found.seeds_missing:
         return quantity(found.seeds_missing, "more seed")
     return f"plan {quantity(found.plan_needed, 'seed')}" if found.plan_needed else ""
@@ -431,7 +425,6 @@ def _short(value: float) -> float:
 
 
 def read_document(text: str) -> StudyResult:
-    """Return the document in a text from ``render(doc, "json")``."""
     try:
         value = json.loads(text)
         if not isinstance(value, dict):

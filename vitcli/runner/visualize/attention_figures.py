@@ -32,7 +32,6 @@ CHOSEN = 4
 
 
 def mistakes_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of the most confident wrong predictions and the maps that explain them."""
     model, labels = tested.attention_model, tested.data.test.labels
     shares, predicted = (tested.logits / tested.temperature).softmax(-1).max(-1)
     wrong = (predicted != labels).nonzero().flatten()
@@ -79,7 +78,6 @@ def mistakes_figure(tested: TrainedRun) -> RunFigure:
 
 
 def _draw_mistakes(tiles: list[tuple[np.ndarray, np.ndarray, str, list[str]]]) -> Figure:
-    """Draw each mistake: its picture, its map (gh, gw), the prediction and the facts below."""
     figure = Figure(figsize=(max(TILE * len(tiles) + 1.4, 4.5), 3.2), layout="compressed")
     grid = figure.subplots(2, len(tiles), squeeze=False)
     for (picture, values, title, facts), (above, below) in zip(tiles, grid.T, strict=True):
@@ -107,10 +105,6 @@ def _draw_mistakes(tiles: list[tuple[np.ndarray, np.ndarray, str, list[str]]]) -
 
 
 def heads_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of the classifier's attention by layer and head.
-
-    The images are the first of their class, so that nobody selected them.
-    """
     model = tested.attention_model
     layers = three_layers(len(model.blocks))
     index = torch.tensor(tested.first_of_each_class[:CHOSEN])

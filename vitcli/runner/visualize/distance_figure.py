@@ -36,7 +36,6 @@ MAX_HEADS = 20
 
 
 def distance_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of the attention distance and entropy of every head, with their spread."""
     if tested.attention_model.grid_size == (1, 1):
         raise NoFigureError("the picture is one patch, so attention has no distance")
     model = tested.attention_model

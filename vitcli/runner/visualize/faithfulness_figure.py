@@ -81,7 +81,6 @@ class Faithfulness:
 
     @property
     def ranking(self) -> list[MethodCurves]:
-        """The methods without the baselines, the largest mean gap first."""
         methods = [self.methods[name] for name in MAP_METHODS]
         return sorted(methods, key=lambda curves: -curves.gap.mean().item())
 
@@ -117,7 +116,6 @@ class Randomisation:
         return mean, error
 
     def verdict(self, method: str) -> str:
-        """Return whether the map depends on the head and the upper half of the layers."""
         mean, error = self.correlation(method, self.halfway)
         if mean - error > SAME:
             return HARDLY
@@ -125,7 +123,6 @@ class Randomisation:
 
 
 def faithfulness_figure(tested: TrainedRun) -> RunFigure:
-    """Return the deletion and insertion curves, and the check with randomised weights."""
     faithfulness = measure_faithfulness(tested)
     randomisation = measure_randomisation(tested)
     best = faithfulness.ranking[0]
@@ -152,7 +149,6 @@ def faithfulness_figure(tested: TrainedRun) -> RunFigure:
 
 
 def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
-    """Return the deletion and insertion curves of all methods on the sampled images."""
     tested.require_classifier()
     model = tested.attention_model
     counts = removal_counts(model.grid_size[0] * model.grid_size[1])
@@ -259,7 +255,6 @@ def faithfulness_document(faithfulness: Faithfulness) -> dict[str, object]:
 
 
 def randomisation_document(found: Randomisation, faithfulness: Faithfulness) -> dict[str, Any]:
-    """Return the check as plain data."""
     gaps = {name: curves.gap.mean().item() for name, curves in faithfulness.methods.items()}
     steps = range(len(found.parts))
     return {
@@ -331,7 +326,6 @@ def _draw_faithfulness(found: Faithfulness, randomisation: Randomisation) -> Fig
 
 
 def _draw_side(axes: Axes, found: Faithfulness, side: str) -> None:
-    """Draw the mean curve of each method with its interval, deletion or insertion."""
     shares = 100 * np.array(found.shares)
     for i, curves in enumerate(found.methods.values()):
         values = getattr(curves, side).double()
@@ -359,7 +353,6 @@ def _draw_side(axes: Axes, found: Faithfulness, side: str) -> None:
 
 
 def _draw_randomisation(axes: Axes, found: Randomisation) -> None:
-    """Draw the mean correlation of each method over the steps of the cascade."""
     steps = range(len(found.parts))
     axes.axhline(SAME, color=FAINT, linewidth=1)
     axes.axhline(0, color=FAINT, linewidth=0.6)

@@ -34,7 +34,6 @@ class RunFigure:
         return " ".join(part for part in (self.summary, self.details, self.source) if part)
 
     def draw(self) -> Figure:
-        """Draw the figure with its title above and its summary and source below."""
         figure = self.draw_axes()
         add_title(figure, self.title)
         add_source(figure, f"{self.summary} {self.source}")

@@ -43,7 +43,6 @@ class HeadEffects:
         return int(self.effects["removed"].shape[1])
 
     def as_numbers(self) -> dict[str, Any]:
-        """Return the effects as plain data."""
         return {
             "num_images": self.num_images,
             "accuracy": self.accuracy,
@@ -59,7 +58,6 @@ class HeadEffects:
         }
 
     def summary(self) -> str:
-        """Return what the tables show, which head matters most, and how many changes exclude 0."""
         mean, error = self.effects["removed"]
         layer, head = np.unravel_index(mean.argmin(), mean.shape)
         count = int((np.abs(mean) > error).sum())
@@ -80,7 +78,6 @@ def _error(error: float, sign: str) -> str:
 
 
 def measure_heads(tested: TrainedRun) -> HeadEffects:
-    """Remove each head in turn and compare, image by image, with the whole model."""
     model = tested.attention_model
     index = tested.spread_images(min(tested.num_images, MAX_IMAGES))
     labels = tested.data.test.labels[index]
@@ -103,7 +100,6 @@ def measure_heads(tested: TrainedRun) -> HeadEffects:
 
 
 def draw_heads(place: SubplotSpec, heads: HeadEffects) -> None:
-    """Draw a matrix of layers and heads for each kind of change, in one scale."""
     panels = place.subgridspec(1, len(heads.effects)).subplots(squeeze=False)[0]
     limit = max(max(np.abs(values[0]).max() for values in heads.effects.values()), 0.1)
     norm = TwoSlopeNorm(0, -limit, limit)

@@ -52,7 +52,6 @@ class Lens:
 
 
 def lens_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of accuracy by layer, and of the classes predicted from each layer."""
     tested.require_classifier()
     model, labels = tested.vit, tested.data.test.labels
     logits = torch.cat([logits_by_layer(model, x).cpu() for _, x in tested.batches(tested.sample)])

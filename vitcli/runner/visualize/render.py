@@ -68,8 +68,6 @@ PICTURES = "pictures"
 
 @dataclass(frozen=True, kw_only=True)
 class VisualizedRun:
-    """Figures, files and numbers of one run."""
-
     tested: TrainedRun
     figures: Mapping[str, RunFigure]
     files: Mapping[str, Path]
@@ -190,10 +188,6 @@ def visualize(
 
 
 def describe_run(tested: TrainedRun, names: Sequence[str]) -> dict[str, Any]:
-    """Return the run, its data, the command and the versions, as plain data.
-
-    The command draws the figures of ``names``.
-    """
     command = ["vitcli", "visualize", portable(tested.run.name)]
     command += ["--num-images", str(tested.num_images)]
     if [*names] != check_names([]):
@@ -212,7 +206,6 @@ def describe_run(tested: TrainedRun, names: Sequence[str]) -> dict[str, Any]:
 
 
 def make_scenes(tested: TrainedRun) -> list[Scene]:
-    """Return the first test image of each of the first classes, as scenes of the explorer."""
     tested.require_classifier()
     model = tested.attention_model
     count = min(MAX_SCENES, MAX_BYTES // attention_bytes(model, len(model.blocks)))
@@ -239,7 +232,6 @@ def make_scenes(tested: TrainedRun) -> list[Scene]:
 
 
 def html(done: Sequence[VisualizedRun]) -> bytes:
-    """Return the page. It embeds the figures as PNG, also if their files are SVG or PDF."""
     sections = [_section(drawn) for drawn in done]
     code = next((section["explorer"] for section in sections if section["explorer"]), None)
     return pages.render("figures.html", sections=sections, code=code).encode()

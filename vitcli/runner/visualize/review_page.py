@@ -87,7 +87,6 @@ def html(review: Review, folder: PictureFolder | None, moved: str = "") -> str:
 
 
 def _card(review: Review, doubt: Doubt, root: Path | None) -> dict[str, Any]:
-    """Return what the template shows of a picture, which comes from its file if it has one."""
     picture, size = to_rgb(doubt.pixels[None])[0], (doubt.pixels.shape[1], doubt.pixels.shape[2])
     box = (0, 0, *size)
     with contextlib.suppress(InputError):  # the file is gone, or its name has control characters

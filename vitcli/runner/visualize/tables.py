@@ -14,7 +14,6 @@ Numbers = Mapping[str, Any]
 
 
 def tables_of(figure: str, found: Numbers) -> list[Table]:
-    """Return the tables of a figure's numbers; none for a figure without a table."""
     if figure == "distance":
         return [distances(found), claims(found)]
     if figure == "faithfulness":
@@ -23,7 +22,6 @@ def tables_of(figure: str, found: Numbers) -> list[Table]:
 
 
 def distances(found: Numbers) -> Table:
-    """Return the distance, locality and entropy of attention by layer."""
     header = ["layer", "distance, pixels", "of uniform attention", "nearest to farthest head"]
     header += ["within 3x3 patches", "entropy, nats", "head similarity"]
     rows = [
@@ -48,7 +46,6 @@ def distances(found: Numbers) -> Table:
 
 
 def claims(found: Numbers) -> Table:
-    """Return the verdict on each claim of the course report about attention."""
     rows = [
         [claim["claim"], full_verdict(claim), claim["measured"], describe_untrained(claim)]
         for claim in found["claims"]
@@ -67,7 +64,6 @@ def claims(found: Numbers) -> Table:
 
 
 def faithfulness(found: Numbers) -> Table:
-    """Return the deletion and insertion areas of each method."""
     header = ["map", "deletion (low is good)", "insertion (high is good)", "insertion - deletion"]
     header += ["against random", "against centre"]
     rows = [
@@ -97,7 +93,6 @@ def _pm(pair: Sequence[float | None], form: str) -> str:
 
 
 def randomisation(found: Numbers) -> Table:
-    """Return the rank correlations of each method while layers lose their trained weights."""
     methods = found["methods"]
     rows = [
         [part, *(_pm(row["correlation"][step], "z.2f") for row in methods)]

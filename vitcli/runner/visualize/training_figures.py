@@ -53,7 +53,6 @@ class _Panel:
 
 
 def curves_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of the numbers that the task records, by epoch."""
     records = tested.record.metrics
     if not records:
         raise NoFigureError("the run has no metrics.jsonl")
@@ -115,7 +114,6 @@ def _draw_curves(panels: list[_Panel]) -> Figure:
 
 
 def confusion_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of how often each class is predicted for each true class."""
     table = np.array(tested.scores.confusion)
     names = [one_line(name, 80) for name in tested.class_names]
     scores = tested.scores
@@ -143,7 +141,6 @@ def _shares(table: np.ndarray) -> np.ndarray:
 
 
 def _draw_confusion(table: np.ndarray, names: list[str]) -> Figure:
-    """Draw a cell with its number for each pair of classes. Names set the figure's size."""
     count, shares = len(names), _shares(table)
     columns = [wrap_text(name, LABEL_WIDTH, SMALL_SIZE, 2) for name in names]
     sums = table.sum(1)
@@ -173,7 +170,6 @@ def _draw_confusion(table: np.ndarray, names: list[str]) -> Figure:
 
 
 def _draw_many(table: np.ndarray, names: list[str]) -> Figure:
-    """Draw the cells without names, and the most confused pairs with theirs."""
     figure = Figure(figsize=(11.5, 5.0), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 1))
     last = len(names) + 0.5
@@ -190,7 +186,6 @@ def _draw_many(table: np.ndarray, names: list[str]) -> Figure:
 
 
 def _draw_pairs(axes: Axes, table: np.ndarray, names: list[str]) -> None:
-    """Draw a bar for each of the most confused pairs, the largest share first."""
     shares = _shares(table)
     np.fill_diagonal(shares, 0)
     order = np.argsort(-shares, axis=None, kind="stable")[:PAIRS]

@@ -46,7 +46,6 @@ fewer."""
 
 
 def positions_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of the similarity of positions, or of the bias for relative positions."""
     model = tested.vit
     kind = model.spec.pos_embed
     biases = [m for m in model.modules() if isinstance(m, RelativeBias)]
@@ -126,10 +125,6 @@ def _draw_biases(maps: np.ndarray) -> Figure:
 
 
 def filters_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of the first layer's filters, or of their principal components.
-
-    Components are shown if the filters embed patches.
-    """
     model = tested.model
     weight = first_filters(model, tested.data.in_chans)  # (D, C, P, P)
     spec = model.spec
@@ -184,7 +179,6 @@ def _draw_filters(tiles: np.ndarray) -> Figure:
 
 
 def embeddings_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of the pooled features of images on their first two principal components."""
     model, index = tested.model, tested.sample
     if not isinstance(model, TokenModel):
         raise NoFigureError(f"a {model.spec.family} has no tokens to pool")
@@ -211,7 +205,6 @@ def embeddings_figure(tested: TrainedRun) -> RunFigure:
 
 
 def _features(tested: TrainedRun, index: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return features of test images, computed from batches (B, C, H, W)."""
     with torch.no_grad():
         rows = [compute(images).float().cpu() for _, images in tested.batches(index)]
     return torch.cat(rows)
@@ -260,10 +253,6 @@ def _legend_label(name: str, num_images: int, num_classes: int) -> str:
 
 
 def features_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of the first three principal components of patch features, as colours.
-
-    The images are the first of their class, so that nobody selected them.
-    """
     model = tested.model
     if not isinstance(model, TokenModel):
         raise NoFigureError(f"a {model.spec.family} has no tokens")

@@ -76,7 +76,6 @@ def name_of(explanation: Explanation) -> str:
 
 
 def check_size(need: str, num_bytes: int, advice: str) -> None:
-    """Refuse a page with too many bytes; ``need`` says what needs them."""
     if num_bytes > MAX_BYTES:
         raise ConfigError(
             f"{need} {num_bytes / 2**20:,.0f} MiB, and the limit is {MAX_BYTES >> 20} MiB; {advice}"

@@ -65,12 +65,10 @@ class Fragment:
 
 
 def page(scenes: Sequence[Scene], opening: Opening | None = None, *, about: str = "") -> bytes:
-    """Return a whole page; ``about`` is the line below the explorer."""
     return whole_page(fragment(scenes, opening, keys="page"), title=scenes[0].name, about=about)
 
 
 def whole_page(explorer: Fragment, *, title: str, about: str) -> bytes:
-    """Return a page with one explorer; ``about`` is the line below."""
     text = pages.render("explorer/explorer.html", explorer=explorer, title=title, about=about)
     return text.encode()
 
@@ -97,7 +95,6 @@ def make_fragment(
     styles: Sequence[str] = ("explorer.css",),
     scripts: Sequence[str] = SCRIPTS,
 ) -> Fragment:
-    """Return an explorer of data that its script reads; colour map and opening are added."""
     style, script = (
         pages.sources(*(f"explorer/{name}" for name in names)) for names in (styles, scripts)
     )
@@ -180,6 +177,5 @@ def picture_uri(picture: np.ndarray, longest: int = MAX_SHOWN) -> str:
 
 
 def to_base64(content: np.ndarray | bytes) -> str:
-    """Return bytes, or the bytes of an array, in base64."""
     raw = content if isinstance(content, bytes) else np.ascontiguousarray(content).tobytes()
     return base64.b64encode(raw).decode()
