@@ -99,8 +99,7 @@ class Drive:
                 if self.has_failed and not engine.stopping:
                     engine.stop()
                 if isinstance(found.event, Ended) and not engine.stopping:
-                    for folder in self.more():
-                        engine.add(folder)
+                    engine.waiting.extend(self.more())
         return [] if engine.stopping else busy
 
     def _handle(self, found: TrialEvent) -> None:

@@ -77,11 +77,9 @@ def no_drivers(root: Path) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def prepare_folder(root: Path) -> Iterator[None]:
+def prepare_folder(root: Path) -> contextlib.AbstractContextManager[None]:
     """Let one driver at a time write the plan and move old trials."""
-    with hold_folder(root, "another process is preparing this study", PLAN_SECONDS):
-        yield
+    return hold_folder(root, "another process is preparing this study", PLAN_SECONDS)
 
 
 def _locks(root: Path) -> list[Path]:

@@ -27,7 +27,6 @@ from vitcli.runner.train.events import Ended, Event, Message, Started, TrialEven
 from vitcli.runner.train.signals import StopFlag
 
 MAX_ATTEMPTS = 3
-"""Number of times that a trial is begun, at most."""
 POLL_SECONDS = 0.2
 START_TIMEOUT = 4 * 3600.0
 """Seconds without an event that a trial may take to read the data."""
@@ -40,7 +39,6 @@ EVENT_TIMEOUT = 3600.0
 """Seconds without an event that a running trial may take. It reports twice a second, but evaluation
 and saving take longer."""
 PROGRAM = ("-m", "vitcli.runner.engines.worker")
-"""Python's arguments for a worker process."""
 FATAL = (1, ResourceError.exit_code)
 """Exit codes after which a process may be unable to train another trial."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -49,15 +47,11 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 @dataclass(frozen=True, kw_only=True)
 class Setup:
     threads: int
-    """CPU threads of each trial."""
     count: int = 1
-    """Number of trials at once, at most."""
     pin: bool = False
-    """Pin each trial to CPU cores of its own."""
     request: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the plan that differ for this driver, such as ``device`` and ``data_dir``."""
     in_process: bool = False
-    """Train in this process, one trial at a time."""
     driver: int = 0
     """Number of the driver, if several train the trials of one folder."""
 
@@ -149,21 +143,17 @@ class LocalEngine:
         self.waiting = deque(folders)
         self.count = min(setup.count, len(folders))
         self._attempts = Counter[str]()
-        self._free_cores = (
-            divide_cores(self.count, setup.threads) if setup.pin else [[]] * self.count
-        )
+        no_pins: list[list[int]] = [[]] * self.count
+        self._free_cores = divide_cores(self.count, setup.threads) if setup.pin else no_pins
         self.workers: list[Worker] = []
         self.stopping = False
         self._inbox: queue.Queue[tuple[Worker, TrialEvent | None]] = queue.Queue()
         self._started = 0
 
     def events(self, tick: Callable[[], None]) -> Generator[TrialEvent, None, None]:
-        """Yield every event of every trial until no trial is left; call ``tick`` in between.
-
-        The first trial starts alone, so that only one process downloads and decodes the data.
-        """
+        """Yield every event of every trial until no trial is left; call ``tick`` in between."""
         try:
-            self._start_worker()
+            self._start_worker()  # alone, so that only one process downloads and decodes the data
             now = time.monotonic()
             while self.workers:
                 tick()
@@ -173,17 +163,16 @@ class LocalEngine:
                     worker, event = self._inbox.get(timeout=POLL_SECONDS)
                 except queue.Empty:
                     continue
-                yield from (
-                    self._handle_exit(worker)
-                    if event is None
-                    else self._handle_event(worker, event)
-                )
+                if event is None:
+                    yield from self._handle_exit(worker)
+                else:
+                    yield from self._handle_event(worker, event)
         finally:
-            self._kill_all()
-
-    def add(self, folder: str) -> None:
-        if not self.stopping:
-            self.waiting.append(folder)
+            for worker in self.workers:
+                worker.process.kill()
+            for worker in self.workers:
+                worker.process.wait()
+                worker.close_input()
 
     def cancel(self, folder: str) -> None:
         """Stop one running trial, which saves a checkpoint and ends as interrupted."""
@@ -255,13 +244,6 @@ class LocalEngine:
         if len(self.workers) < self.count:
             self._start_worker()
 
-    def _kill_all(self) -> None:
-        for worker in self.workers:
-            worker.process.kill()
-        for worker in self.workers:
-            worker.process.wait()
-            worker.close_input()
-
 
 class HereEngine:
     """Trials in this process, one after the other: they use parts that no other process can load.
@@ -273,9 +255,6 @@ class HereEngine:
         self.root, self.setup, self.waiting = root, setup, deque(folders)
         self.stopping, self.running = False, ""
         self._load = SharedData(read_plan(root).get("data_hash"))
-
-    def add(self, folder: str) -> None:
-        self.waiting.append(folder)
 
     def cancel(self, folder: str) -> None:
         if self.running == folder:
@@ -313,8 +292,5 @@ class HereEngine:
         run_trial(self.root, folder, send=send, load=self._load, request=self.setup.request)
 
 
-Engine = LocalEngine | HereEngine
-
-
-def make_engine(root: Path, folders: Sequence[str], setup: Setup) -> Engine:
+def make_engine(root: Path, folders: Sequence[str], setup: Setup) -> LocalEngine | HereEngine:
     return (HereEngine if setup.in_process else LocalEngine)(root, folders, setup)

@@ -44,10 +44,8 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 30.0
 """Time that a trial may take to save its checkpoint after the driver has ended."""
-
 CORES_VARIABLE = "VITCLI_WORKER_CORES"
 """Variable with the cores of this process, such as ``2,3``; empty for all cores."""
-
 Send = Callable[[Event], None]
 
 
@@ -129,10 +127,7 @@ def divergence(run: RunDir, entry: Mapping[str, Any]) -> str:
 
 
 class SharedData:
-    """Replacement for ``load_data``: the trials of a worker share the tensors of a data set.
-
-    ``expected`` is the hash of the images that the study's other trials were trained on.
-    """
+    """A ``load_data`` that keeps its tensors for further trials of images with a hash."""
 
     def __init__(self, expected: str | None = None) -> None:
         self._expected = expected
@@ -148,20 +143,17 @@ class SharedData:
         if key != self._key:
             self._key, self._data = None, None  # free the old data first
             try:
-                self._data = self._checked(load_data(key[0], seed=seed, **options))
-                self._key = key
+                data = load_data(key[0], seed=seed, **options)
+                if problem := describe_other_images(self._expected, data):
+                    raise InputError(
+                        f"finished trials were trained on {problem}; point --data-dir at the images"
+                        " of those trials, or train all trials again with --rerun"
+                    )
+                self._key, self._data = key, data
             except UserError:
                 self.has_failed = True
                 raise
         return self._data
-
-    def _checked(self, data: Any) -> Any:
-        if problem := describe_other_images(self._expected, data):
-            raise InputError(
-                f"finished trials were trained on {problem}; point --data-dir at the images of"
-                " those trials, or train all trials again with --rerun"
-            )
-        return data
 
 
 def read_jobs(lines: Iterable[str], jobs: "queue.Queue[dict[str, Any] | None]") -> None:

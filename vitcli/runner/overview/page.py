@@ -70,10 +70,7 @@ def write_page(folder: Path, output: Path | None = None) -> tuple[Path, dict[str
 
 
 def collect(folder: Path, page: Path) -> dict[str, Any]:
-    """Return the studies and runs below a folder as JSON values.
-
-    Runs of the experiment that was started last come first; within a study, its baseline does.
-    """
+    """Return the studies and runs below a folder as JSON values, in the order of ``in_order``."""
     studies = find_studies(folder)
     defaults: list[dict[str, Any]] = []
     kinds: dict[frozenset[str], int] = {}  # of equal fields, so that no run gets another one's
@@ -224,7 +221,7 @@ def in_order(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     def place(run: dict[str, Any]) -> tuple[Any, ...]:
         return run["rank"] is None, run["rank"] or 0, natural_key(run["name"])
 
-    runs = sorted(runs, key=place)
-    return sorted(
-        runs, key=lambda run: (newest[run["experiment"]], run["experiment"]), reverse=True
-    )
+    def age(run: dict[str, Any]) -> tuple[str, str]:
+        return newest[run["experiment"]], run["experiment"]
+
+    return sorted(sorted(runs, key=place), key=age, reverse=True)

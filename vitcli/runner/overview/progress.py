@@ -18,7 +18,6 @@ from vitcli.runner.text import natural_key
 from vitcli.runner.train.events import seconds_left
 
 ENDED = (*RESULT_STATES, "saved")
-"""States of trials that are not trained any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +70,11 @@ class Watcher:
             trials = [self._run(run) for run in list_runs(self.folder)]
             trials.sort(key=lambda trial: natural_key(trial.name))
         may_grow = study is not None and other_drivers(self.folder) > 0
-        command = ""
-        if study:
-            command = study.command or shlex.join(["vitcli", "ablate", study.study])
+        again = shlex.join(["vitcli", "ablate", study.study]) if study else ""
         return Progress(
             name=RunDir(self.folder).name,
             folder=self.folder,
-            command=command,
+            command=study.command or again if study else "",
             is_study=study is not None,
             is_running=may_grow or any(trial.state == "running" for trial in trials),
             may_grow=may_grow,
@@ -126,10 +123,7 @@ def epoch_seconds(run: RunRecord) -> float | None:
 
 
 def find_watched(name: str | None) -> Path:
-    """Return the folder of a study, a run or several runs by path or name under runs/.
-
-    Without a name, it is the study or run whose state changed last.
-    """
+    """Return a folder of runs by path or name under runs/; without a name, that changed last."""
     if name is None:
         runs = list_runs(RUNS)
         if not runs:

@@ -33,7 +33,6 @@ class StudyFolder(BaseModel):
     study: str
     command: str = ""
     trials: dict[Annotated[str, StringConstraints(pattern=TRIAL_FOLDER)], PlannedTrial]
-    """Folder -> trial."""
     saved: list[str] = []
     """Folders of trials whose result was saved earlier, so that they are not trained."""
 
@@ -53,10 +52,7 @@ class StudyFolder(BaseModel):
 
 
 def split_seed(path: Path) -> tuple[Path, str]:
-    """Return the folder that the seeds of a variant share, and the seed as text.
-
-    A run that is not in a folder such as ``seed0`` stands alone and has no seed in its name.
-    """
+    """Return the folder that the seeds of a variant share, and the seed; a lone run has no seed."""
     found = SEED_FOLDER.fullmatch(path.name)
     return (path.parent, found[1]) if found and path.parent.name else (path, "")
 

@@ -39,7 +39,6 @@ from vitcli.runner.text import did_you_mean
 KEY = "search"
 """The field of a file that makes it a search."""
 MAX_GRID = 20_000
-"""Most points of a grid."""
 FIXED = ("seed", "task.name", "train.init", "pretrain", "data.")
 """Beginnings of the fields that no search varies, except for ``data.augment``."""
 
@@ -171,7 +170,6 @@ class Search:
     fields: SearchFields
     places: Places
     typed: Mapping[str, Any]
-    """The dotted fields that the command line changed."""
     note: str
     """What the user should know about the changes of the command line; empty if nothing."""
 

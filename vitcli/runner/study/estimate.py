@@ -24,10 +24,7 @@ WORKER_BYTES = 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class StudyCosts:
-    """Seconds for a trial of each variant, and in total with ``count`` trials at once.
-
-    None is the time of a variant whose images are not on this machine.
-    """
+    """Seconds for a trial of each variant, None without images, and of all, ``count`` at once."""
 
     by_variant: dict[str, float | None]
     flops: dict[str, int]
@@ -84,10 +81,7 @@ def dry_run_trial(
 def limit_workers(
     work: StudyWork, options: Options, count: int, on_message: Callable[[str], None]
 ) -> int:
-    """Return ``count``, or the smaller number of trials that fit into a GPU at once.
-
-    The trial that needs most memory is measured, in this process.
-    """
+    """Return ``count``, or the smaller measured number of trials that fit into a GPU at once."""
     device, wanted = pick_device(options.device), min(count, len(work.trials))
     if device.type != "cuda" or wanted < 2:
         return count

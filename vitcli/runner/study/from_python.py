@@ -66,10 +66,7 @@ def define_study(
     given: Mapping[str, Any],
     planned_seeds: int | None = None,
 ) -> Study:
-    """Return the study of a call; it is checked like a file.
-
-    ``given`` are values for every variant, by the keys of ``FIELDS``; None keeps that of the base.
-    """
+    """Return the checked study of a call; ``given`` are values for every variant, by ``FIELDS``."""
     typed = {FIELDS[key]: plain(value) for key, value in given.items() if value is not None}
     fields = base if isinstance(base, Mapping) else {"base": base}
     name = name or ("ablation" if fields is base else f"{Path(str(base)).stem}-ablation")
@@ -92,10 +89,7 @@ def call_text(given: Mapping[str, Any]) -> str:
 
 
 def run_here(study: Study, root: Path, options: Options, on_message: Listener) -> StudyResult:
-    """Train the trials of a study that have no result, write its report and return its document.
-
-    If a part exists in this process only, trials are trained here, one at a time.
-    """
+    """Train the trials of a study that have no result; a part of this process is trained here."""
     names = tuple(variant.name for variant in study.variants)
     is_here = any(own_code.exists_only_here(each.spec) for each in study.variants)
     if is_here and options.jobs and options.jobs > 1:

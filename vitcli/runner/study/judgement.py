@@ -34,10 +34,8 @@ Interval = tuple[float, float]
 
 class Verdict(NamedTuple):
     pairs: int | None = None
-    """Number of pairs of the present look if it finds it, else of the first look that did; None if
-    none did."""
+    """Number of pairs of the present look if it finds it, else of the first look that did."""
     is_higher: bool | None = None
-    """Whether the score is above that of the baseline."""
     contradicts: bool = False
     """Whether another look finds the opposite, or two intervals share no value."""
 
@@ -68,10 +66,9 @@ def find_equivalent(
 
 @dataclass(frozen=True, kw_only=True)
 class RowStatistics:
-    """Statistics of one variant.
+    """Statistics of one variant: scores in the headline's unit (percent), times in seconds.
 
-    Scores and differences are in the headline's unit (percent), times in seconds. A number that the
-    finished trials do not give is None.
+    A number that the finished trials do not give is None.
     """
 
     variant: str
@@ -176,10 +173,7 @@ def judge_difference(
 
 
 def deciding_interval(row: RowStatistics) -> Interval | None:
-    """Return the joint interval that may decide; None if the seeds allow none.
-
-    It needs no pooled variance if the study has the seeds for a p-value.
-    """
+    """Return the joint interval that decides, pooled without a p-value; None if none does."""
     is_alone = row.pooled_low is None and row.decided_at is not None
     low, high = row.pooled_low, row.pooled_high
     if row.p_holm is not None or is_alone:

@@ -180,7 +180,6 @@ class Look:
     """With the seed variance pooled over the rows; it decides where no p-value can."""
     planned: int
     num_tests: int
-    """Number of comparisons of the study."""
     differences: Sequence[float] = ()
     """Paired differences with independent signs. Without them, as with folds and in a factorial
     study, the t test alone decides."""

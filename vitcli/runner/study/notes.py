@@ -139,19 +139,15 @@ def plan_note(doc: StudyResult) -> str:
             f" The {doc.other_plan} planned_seeds of the file do not count, because the first plan"
             " was recorded before the first result."
         )
-    return text + _later_rows(doc)
-
-
-def _later_rows(doc: StudyResult) -> str:
     if not (doc.plan and doc.plan.versions):
-        return ""
+        return text
     names = [row.variant for row in doc.rows]
     lists = {
         "Added": [name for name in names if name not in doc.plan.versions[0]],
         "Edited": [name for name in names if name in doc.plan.edited],
     }
     said = [f"{what} after the first result: {join_words(a)}." for what, a in lists.items() if a]
-    return "".join(f" {sentence}" for sentence in [*said, doc.plan.advice] if sentence)
+    return " ".join(filter(None, [text, *said, doc.plan.advice]))
 
 
 def _tests(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:

@@ -27,7 +27,6 @@ from vitcli.runner.text import capitalize, setting_text
 
 RESULTS = "results.json"
 FILES = {"table.md": "md", "table.tex": "latex", "table.csv": "csv", RESULTS: "json"}
-"""File -> format."""
 CAPTIONS = {
     "forest": "Difference of each variant from the baseline, paired by seed. Circles are single"
     " seeds, squares are their mean, bars are the 95 % interval, not adjusted for the number of"
@@ -39,8 +38,6 @@ CAPTIONS = {
     " of the front.",
 }
 """Figure -> caption. ``name`` is the label of the headline number, ``seeds`` what is drawn."""
-
-
 TITLE = b"with vitcli</title>"
 
 
@@ -99,10 +96,7 @@ def _files(folder: Path, figures: Iterable[str]) -> list[Path]:
 
 
 def publish(doc: StudyResult, root: Path) -> list[Path]:
-    """Write the document, the tables, the figures and the page below ``root``; return the paths.
-
-    Nothing is written if all files exist and the document has not changed.
-    """
+    """Write all files below ``root``, unless they exist with the same document; return them."""
     results = root / RESULTS
     content = _texts(doc, root)
     expected = _files(root, doc.figures)
@@ -130,6 +124,7 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
     known = CATALOGUE[doc.data].info.class_names if doc.data in CATALOGUE else ()
     words = {"name": capitalize(doc.headline.label), "seeds": shown_seeds(doc)}
     captions = {name: text.format(**words) for name, text in CAPTIONS.items()}
+    recorded = () if doc.origin or doc.searched else TASKS[doc.task].recorded
     return pages.render(
         "report.html",
         doc=doc,
@@ -145,9 +140,7 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
         num_finished=sum(trial.state == "finished" for trial in trials),
         score=partial(_score, doc.headline),
         setting_text=setting_text,
-        others=[]
-        if doc.origin or doc.searched
-        else [name for name in TASKS[doc.task].recorded if name != doc.headline.name],
+        others=[name for name in recorded if name != doc.headline.name],
         facts=_environment_facts(doc),
     )
 
@@ -161,6 +154,9 @@ def _environment_facts(doc: StudyResult) -> dict[str, Any]:
     if doc.origin:
         names = {"file": "file", "sha256": "SHA-256", "reading": "reading"}
         return {shown: getattr(doc.origin, name) for name, shown in names.items()}
+    images = ""
+    if doc.num_train is not None and doc.num_test is not None:
+        images = f"{doc.num_train:,} for training, {doc.num_test:,} for testing"
     facts = {
         "hardware": ", ".join(doc.hardware),
         "CPU threads per trial": doc.threads,
@@ -169,9 +165,7 @@ def _environment_facts(doc: StudyResult) -> dict[str, Any]:
         "code": ", ".join(doc.commits) + (" (with uncommitted changes)" if doc.dirty else ""),
         "data": doc.data,
         "data hash (SHA-256)": doc.data_hash,
-        "images": ""
-        if doc.num_train is None or doc.num_test is None
-        else f"{doc.num_train:,} for training, {doc.num_test:,} for testing",
+        "images": images,
         "last trial": doc.date,
         "reference": doc.reference.source if doc.reference else "",
     }

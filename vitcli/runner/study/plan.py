@@ -30,17 +30,14 @@ class Options:
 
     jobs: int | None = None
     pin: bool = True
-    """Pin each worker to CPU cores of its own."""
     device: str = "auto"
     data_dir: Path | None = None
     offline: bool = False
     track: tuple[str, ...] = ()
-    """Live trackers that show each trial."""
     fail_fast: bool = False
     budget: float | None = None
     """Seconds after which running trials are stopped; the next call continues them."""
     command: str = ""
-    """The command that continues the study."""
 
     def request(self) -> dict[str, Any]:
         return {
@@ -57,9 +54,7 @@ class StudyWork:
     study: Study
     root: Path
     names: tuple[str, ...]
-    """Variants to train."""
     states: dict[str, RunRecord]
-    """Trial folder -> record."""
     saved: SavedTrials | None
     """Saved trials, used where the study's folder has no result."""
     trials: list[Trial]
@@ -70,7 +65,6 @@ class StudyWork:
     parameters: dict[str, int]
     disk_bytes: int
     planned: Plan
-    """What was planned before the first result."""
 
 
 def plan_study(
@@ -81,10 +75,7 @@ def plan_study(
     rerun: Collection[str] = (),
     saved: SavedTrials | None = None,
 ) -> StudyWork:
-    """Return the work of a study, or of the variants ``only``; those of ``rerun`` train again.
-
-    Before a training, every model is built without memory, so that mistakes are found.
-    """
+    """Return the work of the variants ``only``; those of ``rerun`` train again."""
     from vitcli.runner.study.page import refuse_foreign_files  # scipy takes a moment
 
     refuse_foreign_files(root)
@@ -187,10 +178,7 @@ def name_trials(reasons: Mapping[str, str]) -> dict[str, str]:
 
 
 def explain_states(states: Mapping[str, RunRecord], *, only_reasons: bool = False) -> list[str]:
-    """Return a line for each state and reason, which names all of its trials.
-
-    With ``only_reasons``, states without a reason have no line.
-    """
+    """Return a line for each state and reason, or only each reason, with all of its trials."""
     texts = {
         folder: state.state + (f" ({state.reason})" if state.reason else "")
         for folder, state in states.items()

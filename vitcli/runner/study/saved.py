@@ -119,19 +119,13 @@ class SavedTrials:
 
 
 def weights_used(record: RunRecord, spec: ExperimentSpec) -> dict[str, str]:
-    """Return run -> SHA-256 of its weights, for the runs that a trial started or learned from.
-
-    Runs whose weights are not known are left out.
-    """
+    """Return run -> known SHA-256 of its weights, for runs a trial started or learned from."""
     runs = {spec.train.init: record.init_sha256, teacher_run(spec): record.teacher_sha256}
     return {run: sha256 for run, sha256 in runs.items() if run and sha256}
 
 
 def other_weights(record: RunRecord, spec: ExperimentSpec) -> str:
-    """Return why a trial used other weights of a run than it has now.
-
-    The text is empty if they are the same, or if the run is not at hand.
-    """
+    """Return which run at hand has other weights now than a trial used; empty if none has."""
     used = weights_used(record, spec)
     if not used:
         return ""

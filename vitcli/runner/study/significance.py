@@ -31,21 +31,8 @@ BISECTIONS = 52
 
 
 def rounded(value: float | np.floating) -> float:
-    """Return a value without the rounding noise of floats.
-
-    The noise would make 84.4 - 93.1 differ from -8.7, and would break ties.
-    """
+    """Return a value without the rounding noise of floats, which would break ties."""
     return round(float(value), 12)
-
-
-def t_interval(values: Sequence[float], alpha: float = ALPHA) -> tuple[float, float]:
-    """Return mean +- t(1 - alpha / 2, n - 1) sd / sqrt(n) of at least two values.
-
-    The width is zero if all values are equal.
-    """
-    mean, error = np.mean(values), np.std(values, ddof=1) / len(values) ** 0.5
-    half = error * special.stdtrit(len(values) - 1, 1 - alpha / 2)
-    return rounded(mean - half), rounded(mean + half)
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:
@@ -117,10 +104,7 @@ def probability_below(
 
 
 def pairing_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """Return the spread of the paired differences over that of unpaired ones.
-
-    Below 1, pairing makes intervals narrower. None if nothing varies.
-    """
+    """Return the spread of paired differences over that of unpaired ones; None if both are 0."""
     apart = float(np.var(ours, ddof=1) + np.var(theirs, ddof=1)) ** 0.5
     return rounded(np.std(np.subtract(ours, theirs), ddof=1) / apart) if apart else None
 
@@ -143,10 +127,7 @@ def shared_freedom(num_rows: int, freedom: float) -> float:
 
 
 def pool_seed_variance(rows: Sequence[Sequence[float]]) -> SeedVariance | None:
-    """Return the seed variance pooled over rows of paired differences from one baseline.
-
-    Rows of fewer than MIN_PAIRS pairs do not count. None for fewer than two rows.
-    """
+    """Return the seed variance pooled over the rows with enough pairs; None for one row."""
     counted = [row for row in rows if len(row) >= MIN_PAIRS]
     if len(counted) < 2:
         return None

@@ -58,7 +58,6 @@ class Comparison:
     low: float
     """Lower end of the 95 % prediction interval of untrained models."""
     high: float
-    """Upper end of this interval."""
 
     @property
     def is_below(self) -> bool:
@@ -86,7 +85,6 @@ class Claim:
     claim: str
     measured: str
     verdict: str
-    """The verdict on this model alone."""
     against_untrained: str = ""
     """``SAME`` or ``MORE``; empty if neither is so, or nothing was compared."""
     untrained: Comparison | None = None

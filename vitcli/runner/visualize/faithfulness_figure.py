@@ -30,7 +30,7 @@ from vitcli.core.inspect.maps import METHODS, MapRequest, grad_cam_map, head_map
 from vitcli.core.inspect.randomisation import cascade_parts, randomised_cascade, rank_correlation
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.evaluate.trained_run import TrainedRun
-from vitcli.runner.figure_style import DASHES, FAINT, MUTED, PALETTE, add_legend_beside
+from vitcli.runner.figure_style import DASHES, FAINT, MUTED, PALETTE, add_grid, add_legend_beside
 from vitcli.runner.text import join_words, quantity
 from vitcli.runner.visualize.attention_numbers import untrained_model
 from vitcli.runner.visualize.figure import MARKS, RunFigure, source_of
@@ -92,7 +92,6 @@ class Randomisation:
     seeds: tuple[int, ...]
     """Random seeds of the initial weights: those after the seed of the run."""
     depth: int
-    """Number of layers of the model."""
     correlations: dict[str, Tensor]
     """Method -> (R, n, S)."""
 
@@ -163,10 +162,8 @@ def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
         centre = centre_map(model.grid_size).expand(len(images), *model.grid_size)
         baselines = {RANDOM: random.to(images.device), CENTRE: centre.to(images.device)}
         for name, maps in (maps_of_methods(model, images, classes) | baselines).items():
-            for inserts, parts in enumerate(curves[name]):
-                curve = probability_curve(
-                    model, images, maps, classes, counts, inserts=bool(inserts)
-                )
+            for inserts, parts in zip((False, True), curves[name], strict=True):
+                curve = probability_curve(model, images, maps, classes, counts, inserts=inserts)
                 parts.append(curve.cpu())
     methods = {}
     for name, sides in curves.items():
@@ -182,10 +179,7 @@ def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
 
 
 def maps_of_methods(model: VisionTransformer, images: Tensor, classes: Tensor) -> dict[str, Tensor]:
-    """Return the map (B, gh, gw) of each method, on the device of the images (B, C, H, W).
-
-    The maps of a class explain ``classes`` (B,).
-    """
+    """Return method -> map (B, gh, gw) of images (B, C, H, W), which explains ``classes`` (B,)."""
     request = MapRequest(
         model=model, images=images, layers=(len(model.blocks) - 1,), classes=classes
     )
@@ -199,10 +193,7 @@ def maps_of_methods(model: VisionTransformer, images: Tensor, classes: Tensor) -
 
 
 def measure_randomisation(tested: TrainedRun) -> Randomisation:
-    """Compare the maps of the trained model with those of the cascade. Deterministic.
-
-    The maps of a class explain the trained model's likeliest class at every step.
-    """
+    """Compare the trained model's maps of its likeliest class with those of the cascade."""
     trained = tested.attention_model
     first = tested.spec.seed + 1
     seeds = tuple(range(first, first + NUM_DRAWS))
@@ -276,10 +267,7 @@ def randomisation_document(found: Randomisation, faithfulness: Faithfulness) -> 
 
 
 def choose_map(found: Randomisation, gaps: dict[str, float]) -> str | None:
-    """Return the best of the maps that depend on the upper layers; None if no map does.
-
-    The best map has the largest insertion area minus deletion area.
-    """
+    """Return the map with the largest gap of those that depend on the upper layers, if one does."""
     passed = [method for method in found.correlations if found.verdict(method) == CLEARLY]
     return max(passed, key=lambda method: gaps[method], default=None)
 
@@ -317,9 +305,10 @@ def _draw_faithfulness(found: Faithfulness, randomisation: Randomisation) -> Fig
     _draw_randomisation(axes["below"], randomisation)
     _draw_side(left, found, "deletion")
     _draw_side(right, found, "insertion")
-    left.set_xlabel("patches removed, %")
-    right.set_xlabel("patches put back, %")
-    left.set_ylabel("probability of the likeliest class,\ntemperature 1")
+    left.set(
+        xlabel="patches removed, %", ylabel="probability of the likeliest class,\ntemperature 1"
+    )
+    right.set(xlabel="patches put back, %")
     left.set_ylim(0, min(1.0, 1.05 * max(axes.dataLim.y1 for axes in (left, right))))
     add_legend_beside(right)
     return figure
@@ -348,8 +337,7 @@ def _draw_side(axes: Axes, found: Faithfulness, side: str) -> None:
             markevery=(i, max(1, len(shares) // 4)),
             label=curves.method,
         )
-    axes.grid(axis="y", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    add_grid(axes, "y")
 
 
 def _draw_randomisation(axes: Axes, found: Randomisation) -> None:
@@ -371,7 +359,7 @@ def _draw_randomisation(axes: Axes, found: Randomisation) -> None:
             label=method,
         )
     axes.set_xticks(list(steps), found.parts, rotation=90 if len(found.parts) > 10 else 0)
-    axes.set_xlabel("re-initialised so far, from the head downwards")
-    axes.set_ylabel("rank correlation with\nthe trained model's map")
+    axes.set(ylabel="rank correlation with\nthe trained model's map")
+    axes.set(xlabel="re-initialised so far, from the head downwards")
     axes.set_ylim(min(-0.3, axes.get_ylim()[0]), 1.05)
     add_legend_beside(axes)

@@ -18,16 +18,13 @@ class RunFigure:
     """Figure of one run, to be drawn in any format, with its title, caption and numbers."""
 
     draw_axes: Callable[[], Figure]
-    """Draws the figure without its title and source."""
     title: str
     summary: str
     """What the figure shows. It stands below the figure and on the page."""
     details: str = ""
     """More about the figure, only on the page."""
     source: str
-    """Model, data and n."""
     numbers: dict[str, Any] = field(default_factory=dict)
-    """The measured numbers, as plain data."""
 
     @property
     def caption(self) -> str:

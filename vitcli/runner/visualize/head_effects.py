@@ -49,9 +49,7 @@ class HeadEffects:
             **{
                 name: {
                     "points": mean.tolist(),
-                    "ci95": [
-                        [x if np.isfinite(x) else None for x in row] for row in error.tolist()
-                    ],
+                    "ci95": np.where(np.isfinite(error), error, None).tolist(),
                 }
                 for name, (mean, error) in self.effects.items()
             },

@@ -63,10 +63,7 @@ def draw_picture(picture: Picture) -> Figure:
 
 
 def _draw_heat(picture: Heat) -> Figure:
-    """Draw maps of numbers in rows and columns, with one scale for all.
-
-    The label of the vertical axis follows the names of rows; without names it stands alone.
-    """
+    """Draw maps of numbers in one scale; the vertical label follows the names of rows, if any."""
     cells = picture.cells.float().cpu().numpy()
     figure, grid = _cells(picture, 1.0)
     low, high = cells.min(), cells.max()

@@ -53,7 +53,6 @@ FIGURES: dict[str, Callable[[TrainedRun], RunFigure]] = {
     "features": features_figure,
     "faithfulness": faithfulness_figure,
 }
-"""Every figure of ``vitcli visualize``, by name."""
 SLOW = {"faithfulness": "the model answers many times per image ..."}
 """What is said before a figure that takes far longer than the others."""
 NUMBERS = "numbers.json"
@@ -72,12 +71,10 @@ class VisualizedRun:
     figures: Mapping[str, RunFigure]
     files: Mapping[str, Path]
     skipped: Mapping[str, str]
-    """Figure -> the reason why this model has no such figure."""
     numbers: Mapping[str, Any]
     pngs: Mapping[str, bytes]
     """The figures as PNG, also if their files are SVG or PDF."""
     scenes: Sequence[Scene]
-    """The scenes of the explorer; empty without an explorer."""
 
 
 def check_names(names: Sequence[str]) -> list[str]:
@@ -100,11 +97,7 @@ def visualize_runs(
     on_figure: Callable[[str, str], None],
     on_failure: Callable[[UserError], None],
 ) -> tuple[list[VisualizedRun], list[UserError]]:
-    """Draw the figures of each run below ``output``, and write one ``index.html`` about all runs.
-
-    A run that cannot be read is reported, and the other runs are drawn. If it is the only run, its
-    error is raised.
-    """
+    """Draw the figures of each readable run below ``output``, and write one page about all runs."""
     if output.exists() and not output.is_dir():
         raise ConfigError(f"-o {output}: not a folder")
     require_replaceable(output / PAGE, lambda content: TITLE in content, "page of figures")
@@ -139,11 +132,7 @@ def visualize(
     form: str = "png",
     on_figure: Callable[[str, str], None] = lambda name, outcome: None,
 ) -> VisualizedRun:
-    """Draw figures of one run into ``folder``, and write ``numbers.json`` beside them.
-
-    ``on_figure`` gets each figure's name, and its file or the reason why there is none; before
-    that, what takes long.
-    """
+    """Draw figures into ``folder``; tell ``on_figure`` each file, or why there is none."""
     make_output_folder(folder)
     figures: dict[str, RunFigure] = {}
     files: dict[str, Path] = {}

@@ -36,10 +36,7 @@ SHOWN_SIDE = 192
 
 
 def write_review(review: Review, data_dir: Path | None = None) -> Path:
-    """Write the page into the run folder, for a bundled model into the current one; return it.
-
-    ``data_dir`` is the folder of the pictures, if it is not that of the run.
-    """
+    """Write the page into the run folder, for a bundled model into the current one; return it."""
     run = review.found.run
     path = Path(PAGE) if run.is_bundled else run.path / PAGE
     name = review.found.spec.data.name
@@ -51,10 +48,7 @@ def write_review(review: Review, data_dir: Path | None = None) -> Path:
 
 
 def html(review: Review, folder: PictureFolder | None, moved: str = "") -> str:
-    """Return the page about the user's own pictures; ``folder`` is None for another data set.
-
-    ``moved`` is the name of the data set, if it has another place than in the training.
-    """
+    """Return the page; ``folder`` has the user's own pictures, ``moved`` is its new name."""
     root = folder.root if folder else None
     run, spec = review.found.run, review.found.spec.data
     words = ["vitcli", "train", f"{run.path}/config.yaml", "-s", "data.corrections=corrections.csv"]

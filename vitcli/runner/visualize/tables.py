@@ -1,7 +1,6 @@
 """The tables of the numbers that `vitcli visualize` measures, for terminal, page and docs."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 from vitcli.runner.report.tables import PLUS_MINUS, Table, make_table
@@ -10,7 +9,6 @@ from vitcli.runner.visualize.claims import LIMITS, describe_untrained, full_verd
 from vitcli.runner.visualize.statistics import plus_minus
 
 Numbers = Mapping[str, Any]
-"""The numbers of a figure, as JSON values."""
 
 
 def tables_of(figure: str, found: Numbers) -> list[Table]:
@@ -42,7 +40,7 @@ def distances(found: Numbers) -> Table:
         f" {percent(found['uniform_near_share'], 0)} of its weight within 3x3 patches. Head"
         " similarity is the mean cosine between the maps of two heads."
     )
-    return replace(make_table(header, rows, range(len(header))), notes=(note,))
+    return make_table(header, rows, range(len(header)), notes=(note,))
 
 
 def claims(found: Numbers) -> Table:
@@ -60,7 +58,7 @@ def claims(found: Numbers) -> Table:
             " this model is not distinguishable from an untrained one."
         )
     header = ["claim", "verdict", "measured on this model", "untrained models"]
-    return replace(make_table(header, rows), notes=tuple(notes))
+    return make_table(header, rows, notes=tuple(notes))
 
 
 def faithfulness(found: Numbers) -> Table:
@@ -83,13 +81,11 @@ def faithfulness(found: Numbers) -> Table:
         "Areas under the curves of the predicted class's probability. Differences are paired by"
         f" image; \u00b1 is half the 95 % interval. n = {found['n']:,} test images."
     )
-    return replace(make_table(header, rows, range(1, 6)), notes=(note,))
+    return make_table(header, rows, range(1, 6), notes=(note,))
 
 
-def _pm(pair: Sequence[float | None], form: str) -> str:
-    mean, error = pair
-    assert mean is not None
-    return plus_minus(mean, error, form).replace("+-", PLUS_MINUS)
+def _pm(pair: tuple[float, float | None], form: str) -> str:
+    return plus_minus(*pair, form).replace("+-", PLUS_MINUS)
 
 
 def randomisation(found: Numbers) -> Table:
@@ -105,5 +101,4 @@ def randomisation(found: Numbers) -> Table:
         ' Saliency Maps".'
     )
     header = ["re-initialised down to", *(row["method"] for row in methods)]
-    table = make_table(header, rows, range(1, len(header)))
-    return replace(table, notes=(note, found["sentence"]))
+    return make_table(header, rows, range(1, len(header)), notes=(note, found["sentence"]))

@@ -15,11 +15,11 @@ from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.figure_style import (
     BLUE,
     DASHES,
-    FAINT,
     INK,
     SMALL_SIZE,
     VERMILION,
     add_colour_bar,
+    add_grid,
     add_legend_beside,
     text_width,
     wrap_text,
@@ -33,7 +33,6 @@ MANY = 20
 PAIRS = 12
 """Number of confused pairs beside a matrix of more classes."""
 MAX_PANELS = 3
-"""Largest number of learning curves in a row."""
 LABEL_WIDTH = 2.2
 """Largest width of a class name in inches; a longer name takes two lines."""
 
@@ -103,11 +102,9 @@ def _draw_curves(panels: list[_Panel]) -> Figure:
             style = {"color": colour, "linestyle": dash, "linewidth": 1.6}
             mark = "o" if len(epochs) < 3 else None
             axes.plot(epochs, values, marker=mark, label=split, **style)
-        axes.set_xlabel("epoch")
-        axes.set_ylabel(panel.title)
+        axes.set(xlabel="epoch", ylabel=panel.title)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        axes.grid(axis="y", color=FAINT, linewidth=0.6)
-        axes.set_axisbelow(True)
+        add_grid(axes, "y")
         if panel is panels[-1] or not panel.drawn <= panels[-1].drawn:
             add_legend_beside(axes)
     return figure
@@ -163,8 +160,7 @@ def _draw_confusion(table: np.ndarray, names: list[str]) -> Figure:
     axes.set_xticks(range(count), columns, rotation=45, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(count), rows)
     axes.tick_params(length=0, labelsize=SMALL_SIZE)
-    axes.set_xlabel("predicted class")
-    axes.set_ylabel("true class (number of test images)")
+    axes.set(xlabel="predicted class", ylabel="true class (number of test images)")
     add_colour_bar(figure, image, axes, "% of the true class")
     return figure
 
@@ -178,8 +174,7 @@ def _draw_many(table: np.ndarray, names: list[str]) -> Figure:
     )
     for axis in (left.xaxis, left.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    left.set_xlabel("number of the predicted class")
-    left.set_ylabel("number of the true class")
+    left.set(xlabel="number of the predicted class", ylabel="number of the true class")
     add_colour_bar(figure, image, left, "% of the true class")
     _draw_pairs(right, table, names)
     return figure
@@ -196,8 +191,5 @@ def _draw_pairs(axes: Axes, table: np.ndarray, names: list[str]) -> None:
     short = [wrap_text(name, 0.8 * LABEL_WIDTH, 7, 1) for name in names]
     labels = [f"{short[i]}\nas {short[j]}: {table[i, j]:,} of {table[i].sum():,}" for i, j in pairs]
     axes.set_yticks(range(len(pairs)), labels, fontsize=7)
-    axes.set_ylim(PAIRS - 0.5, -0.5)
-    axes.set_xlim(0, 100)
-    axes.set_xlabel("% of the true class")
-    axes.set_ylabel("true class, and the class predicted instead")
-    axes.set_title("Most confused pairs")
+    axes.set(xlim=(0, 100), ylim=(PAIRS - 0.5, -0.5), title="Most confused pairs")
+    axes.set(xlabel="% of the true class", ylabel="true class, and the class predicted instead")

@@ -25,6 +25,7 @@ from vitcli.runner.figure_style import (
     PALETTE,
     SMALL_SIZE,
     add_colour_bar,
+    add_grid,
     add_legend_beside,
     bare,
     draw_map_grid,
@@ -238,8 +239,7 @@ def _draw_embeddings(
     add_legend_beside(axes, title="class (images)", title_fontsize=SMALL_SIZE)
     axes.set_xlabel(f"first component, {100 * shares[0]:.0f} % of the variance")
     axes.set_ylabel(f"second component, {100 * shares[1]:.0f} % of the variance")
-    axes.grid(color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    add_grid(axes)
     return figure
 
 

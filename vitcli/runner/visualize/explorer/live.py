@@ -36,10 +36,7 @@ SCRIPTS = (
 
 class LiveExplorer(Explorer):
     def __init__(self, explainer: Explainer, *, all_layers: bool) -> None:
-        """Check the explainer's options and pack the model, before any picture is read.
-
-        The page has all layers. It opens with the last layer of the explainer or of the model.
-        """
+        """Check the explainer's options and pack the model before any picture is read."""
         if not isinstance(explainer.model, VisionTransformer):
             family = explainer.model.spec.family
             raise ConfigError(

@@ -297,4 +297,3 @@ STEPS: dict[type[nn.Module], Callable[[Packer, Any, str], list[Step]]] = {
     Mlp: _parts("fc1", "act", "fc2"),
     SwiGlu: _swiglu,
 }
-"""The exact class of a layer -> the function that returns its steps."""

@@ -157,10 +157,7 @@ def quantise(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _with_read_out(scene: Scene, matrices: np.ndarray) -> np.ndarray:
-    """Append the read-out's row, the weighted mean of its tokens' rows: (..., N, N) -> (..., Q, N).
-
-    If the classifier reads CLS alone, nothing is appended.
-    """
+    """Append the weighted mean of the tokens if it is the read-out: (..., N, N) -> (..., Q, N)."""
     if scene.reads_cls:
         return matrices
     return np.concatenate([matrices, scene.reading @ matrices[..., None, :, :]], axis=-2)
