@@ -28,8 +28,7 @@ POLL_SECONDS = 0.5
 class Drive:
     """Trains the trials of a study or of a search.
 
-    Several drivers may do so in one folder. The trial's own lock lets one of them train it; the
-    others come back later and find its result, or train it themselves. After ``budget`` seconds
+    Of a trial that another driver trains, it finds the result later. After ``budget`` seconds
     running trials are stopped; after ``max_failures`` failed trials in a row no other is begun.
     """
 

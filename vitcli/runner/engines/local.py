@@ -36,8 +36,7 @@ MAX_WAIT = 1.0
 """Longest pause between two checks of the workers that is counted as silence of the workers. A
 longer pause means that this process itself was suspended (Ctrl-Z)."""
 EVENT_TIMEOUT = 3600.0
-"""Seconds without an event that a running trial may take. It reports twice a second, but evaluation
-and saving take longer."""
+"""Seconds without an event that a running trial may take, such as for its evaluation."""
 PROGRAM = ("-m", "vitcli.runner.engines.worker")
 FATAL = (1, ResourceError.exit_code)
 """Exit codes after which a process may be unable to train another trial."""
@@ -246,10 +245,7 @@ class LocalEngine:
 
 
 class HereEngine:
-    """Trials in this process, one after the other: they use parts that no other process can load.
-
-    Each trains in a thread, so that events arrive and signals are heard meanwhile.
-    """
+    """Trains in this process, each trial in a thread: no other process can load their parts."""
 
     def __init__(self, root: Path, folders: Sequence[str], setup: Setup) -> None:
         self.root, self.setup, self.waiting = root, setup, deque(folders)

@@ -57,12 +57,10 @@ def run_trial(
     load: "SharedData",
     request: Mapping[str, Any] | None = None,
 ) -> None:
-    """Train one trial of the plan in its run folder, or continue it.
+    """Train or continue one trial of the plan, unless it has a result. Every end is an event.
 
-    Every end is an event: ``finished``, ``diverged``, ``interrupted`` or ``failed``. A failure
-    carries its reason. If vitcli caused the failure, the traceback goes to stderr. Another process
-    may train the trial at the same time; then the exit code of the failure is that of
-    ``InUseError``. A trial with a result is not trained again.
+    If vitcli caused a failure, the traceback goes to stderr. If another process trains the trial,
+    the exit code of the failure is that of ``InUseError``.
     """
     from vitcli.runner.run.checkpoint import keep_weights
     from vitcli.runner.train.train import train

@@ -52,11 +52,10 @@ def study_result(
     where: object = "",
     **declared: Any,
 ) -> StudyResult:
-    """Return the document of a study; it keeps of each record what its file holds.
+    """Return the document of a study; ``declared`` are the fields that the study itself states.
 
     ``spec`` is that of the baseline, if vitcli has trained it. ``rows`` has further fields of the
-    row of a variant, such as the ``trials`` that it shows, if not all. Errors begin with ``where``.
-    ``declared`` are the fields that the study itself states.
+    row of a variant, such as the ``trials`` that it shows, if not all.
     """
     if spec:
         declared = {

@@ -220,11 +220,7 @@ def study_of(
     typed: Mapping[str, Any] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Study:
-    """Return the checked study of a document, whose file is ``path``.
-
-    ``typed`` are dotted fields and their values in the base of every variant, instead of those of
-    the document; ``options`` are the options that change them, ``--set`` if absent.
-    """
+    """Return the checked study of a document, whose file is ``path``; see ``Study.typed``."""
     typed, shown = dict(typed or {}), on_command_line(typed or {}, options or {})
     raw, documents = merge_with_bases(path, document)
     raw |= load_own_code(documents) if "code" in raw else {}

@@ -39,10 +39,7 @@ def dry_run_study(
     on_message: Callable[[str], None],
     spent_seconds: float = 0.0,
 ) -> StudyCosts:
-    """Return the training times: those of finished trials, or of a dry run of each other variant.
-
-    This process took ``spent_seconds`` to start; a study and its workers take them again.
-    """
+    """Return times of finished trials or dry runs; the study spends ``spent_seconds`` again."""
     torch.set_num_threads(work.study.threads)
     once = functools.cache(on_message)
     seconds: dict[str, float | None] = {}

@@ -94,8 +94,7 @@ class RowStatistics:
     folds, for new images. It is not adjusted for the number of variants. None for fewer than three
     pairs, or if two looks contradict each other."""
     with_images: bool = False
-    """Whether predictions are known, so that intervals and tests include the chance of the test
-    images."""
+    """Whether intervals and tests include the chance of the test images."""
     joint_low: float | None = None
     joint_high: float | None = None
     """Interval at level 1 - 0.05 / m (Bonferroni): the intervals of all variants hold together."""
@@ -115,8 +114,7 @@ class RowStatistics:
     is_higher: bool | None = None
     """Whether the score is higher than the baseline's, by that look."""
     p_equivalent: float | None = None
-    """p of two one-sided tests that the difference lies within the declared margin, by the error of
-    the interval that decides, at the present look."""
+    """p of two one-sided tests that the difference lies within the declared margin."""
     p_equivalent_holm: float | None = None
     equivalent_at: int | None = None
     """Number of pairs of the first look that found the difference within the margin."""
@@ -127,8 +125,7 @@ class RowStatistics:
     below: float | None = None
     below_low: float | None = None
     below_high: float | None = None
-    """Probability that a training of the variant scores below that of the baseline with the same
-    seed."""
+    """Probability that a training scores below that of the baseline with the same seed."""
     pairing: float | None = None
     """Spread of the paired differences over that of unpaired ones; below 1, pairing helps."""
     detectable: float | None = None
@@ -159,8 +156,7 @@ def judge_difference(
 ) -> Effect | None:
     """Return what a difference means; None if there are too few pairs for an interval.
 
-    better, worse: the difference exists. equivalent: it is smaller than the declared margin. Both
-    can hold. undecided: neither does, which is not "no effect".
+    It can exist and be smaller than the declared margin. Undecided is not "no effect".
     """
     if without or row.difference is None or row.joint_low is None:
         return without

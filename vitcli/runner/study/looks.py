@@ -181,8 +181,7 @@ class Look:
     planned: int
     num_tests: int
     differences: Sequence[float] = ()
-    """Paired differences with independent signs. Without them, as with folds and in a factorial
-    study, the t test alone decides."""
+    """Paired differences with independent signs; without them, the t test alone decides."""
 
     def level(self, alpha: float) -> float:
         return level(self.pairs, self.planned, alpha)

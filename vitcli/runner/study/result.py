@@ -22,7 +22,6 @@ MIN_PAIRS = 3
 EXACT_LOOKS = 64
 """Number of looks whose dependence is computed. A longer plan has no looks before it, and each
 look after so many has the part of alpha that it spends as its level, which is smaller."""
-
 PRUNED = "pruned"
 """The beginning of the reason of a trial that a search stopped early."""
 FIGURE_FORMATS = ("png", "svg", "pdf")

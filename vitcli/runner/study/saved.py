@@ -28,9 +28,8 @@ class SavedTrials:
     """The saved trials below a folder; a damaged file is an InputError.
 
     ``precision_of`` returns the precision in which this machine would train an experiment. Without
-    it, results are only displayed, and the first result decides the precision. ``data_hash_of``
-    returns the hash of the images here, or None if there are no images. It is called only for image
-    folders, because their names do not identify the contents.
+    it, the first result decides. ``data_hash_of`` returns the hash of the images here, or None. It
+    is called only for image folders, because their names do not identify the contents.
     """
 
     def __init__(
@@ -72,11 +71,7 @@ class SavedTrials:
         known: Mapping[str, RunRecord],
         weights: Mapping[str, str],
     ) -> dict[str, RunRecord]:
-        """Return trial folder -> saved trial with the same configuration, data and precision.
-
-        Saved records must agree with ``known``, the first results of the study itself, by the field
-        ``train.precision``.
-        """
+        """Return trial folder -> saved trial that fits it and ``known``, the first results."""
         taken: dict[str, RunRecord] = {}
         known, weights = dict(known), dict(weights)
         self.refused = {}

@@ -205,20 +205,14 @@ class MeanError:
         return self.mean - half, self.mean + half
 
     def detectable(self, level: float) -> float:
-        """Return the difference that a two-sided t test at a level finds with probability POWER.
-
-        With test images, the degrees of freedom are Satterthwaite's.
-        """
+        """Return the difference that is found with probability POWER, by Satterthwaite."""
         share = self.seed_share
         below = share**2 / self.seed_freedom + (1 - share) ** 2 / self.image_freedom
         found = special.nctdtrinc(1 / below, 1 - POWER, self.limit(level / 2))
         return rounded(found * self.variance**0.5)
 
     def tail(self, distance: float) -> float:
-        """Return the one-sided p of a mean that lies ``distance`` away from the tested value.
-
-        A negative distance has a p above 0.5. It agrees with ``interval``.
-        """
+        """Return the one-sided p of a mean that lies ``distance`` beyond the tested value."""
         if self.variance == 0:
             return float(distance <= 0)
         if distance < 0:

@@ -183,10 +183,9 @@ def _judge_middle(numbers: AttentionNumbers, middle: int) -> Claim:
     if not middle:
         return Claim(claim=claim, measured="the model has no middle layer", verdict=CANNOT)
     mean, error = mean_and_error(_gain(numbers, middle))
+    verdict = "holds" if mean > 0 else "does not hold"
     if error is None or abs(mean) <= error:
         verdict = "undecided"
-    else:
-        verdict = "holds" if mean > 0 else "does not hold"
     measured = f"{plus_minus(mean, error)} pixels against layer 1"
     return Claim(claim=claim, measured=measured, verdict=verdict)
 
@@ -198,10 +197,9 @@ def _judge_cls(numbers: AttentionNumbers) -> Claim:
     mean, error = mean_and_error(_cls_patches(numbers))
     given = numbers.cls_to_patches[:, -1].double().mean().item()
     share = mean / numbers.num_patches
+    verdict = "holds" if share >= WIDE else "in part"
     if share < NARROW or given < 0.5:
         verdict = "does not hold"
-    else:
-        verdict = "holds" if share >= WIDE else "in part"
     return Claim(
         claim=claim,
         measured=f"in the last layer {100 * given:.0f} % of the attention of CLS goes to patches;"

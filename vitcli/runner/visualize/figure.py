@@ -44,9 +44,5 @@ def source_of(tested: TrainedRun, count: int | None = None) -> str:
 
 
 def three_layers(depth: int) -> list[int]:
-    """Return the first, middle and last layer, from 0.
-
-    Of 6 layers these are the layers 1, 3 and 6 of the report "Attention Mechanisms and
-    Transformers for Visual Recognition", section V.C.
-    """
+    """Return the first, middle and last layer, from 0: of 6, those of the report in claims.py."""
     return sorted({0, (depth - 1) // 2, depth - 1})

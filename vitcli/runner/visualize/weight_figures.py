@@ -42,8 +42,7 @@ TILE = 0.95
 MAX_CLASSES = 15
 """Largest number of classes with a name in the map of features."""
 MAX_MAPS = 16
-"""Largest number of maps in a row or column. A larger grid of patches shows every second patch, or
-fewer."""
+"""Largest number of maps in a row or column; of a larger grid, some patches are shown."""
 
 
 def positions_figure(tested: TrainedRun) -> RunFigure:
@@ -244,11 +243,9 @@ def _draw_embeddings(
 
 
 def _legend_label(name: str, num_images: int, num_classes: int) -> str:
-    """Return a name and its number of images; of few classes, a long name takes two lines.
-
-    The label starts with a space, because matplotlib leaves out labels that start with ``_``.
-    """
+    """Return a name and its number of images; of few classes, a long name takes two lines."""
     lines = wrap_text(name, 2.0, SMALL_SIZE, 2 if num_classes <= 8 else 1)
+    # matplotlib leaves out labels that start with "_".
     return " " + lines.replace("\n", "\n ") + f" ({num_images:,})"
 
 

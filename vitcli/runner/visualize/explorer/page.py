@@ -76,11 +76,7 @@ def whole_page(explorer: Fragment, *, title: str, about: str) -> bytes:
 def fragment(
     scenes: Sequence[Scene], opening: Opening | None = None, *, keys: str = "inside"
 ) -> Fragment:
-    """Return an explorer of scenes. Default view: the last layer and the read-out.
-
-    With ``keys="page"`` the explorer handles the keys of the whole page, with ``"inside"`` only
-    while it has the focus.
-    """
+    """Return an explorer; with ``keys="inside"`` it hears keys only while it has the focus."""
     opening = opening or Opening(layer=scenes[0].layers[-1])
     data = {"scenes": [pack_scene(scene) for scene in scenes]}
     return make_fragment(data, opening, keys=keys)
