@@ -68,9 +68,8 @@ def forest(doc: StudyResult) -> Figure:
     add_title(figure, f"{label(doc.name)}: {title}")
     handles, names = axes.get_legend_handles_labels()
     legend = dict(zip(names, handles, strict=True))  # each label once
-    figure.legend(
-        legend.values(), legend, loc="outside lower left", ncols=4, frameon=False, fontsize=8
-    )
+    beside: dict[str, Any] = {"loc": "outside lower left", "ncols": 4}
+    figure.legend(legend.values(), legend, frameon=False, fontsize=8, **beside)
     return figure
 
 

@@ -130,9 +130,7 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
         doc=doc,
         # to_html has escaped the names already.
         table=Markup(render(doc, "html", details=len(doc.rows) > 1)),
-        figures=pages.embedded_figures(
-            figures, captions, lambda name: f"{name}: the table has its numbers"
-        ),
+        figures=pages.embedded_figures(figures, captions, "{}: the table has its numbers".format),
         contrasts=[row for row in doc.rows if row.contrast],
         classes=known if len(known) == count else [f"class {i}" for i in range(count)],
         candidates=[(row, candidate) for row in doc.rows for candidate in row.candidates],

@@ -82,16 +82,13 @@ def plan_study(
     states = trial_states(study, root, only, saved, ignore=rerun)
     RunDir(root).refuse_links()  # the copies of own code
     requested = study.trials(only)
-    replaced = {
-        t.folder for t in requested if t.variant in rerun and states[t.folder].state != "missing"
-    }
+    again = [t.folder for t in requested if t.variant in rerun]
+    replaced = {folder for folder in again if states[folder].state != "missing"}
     trials = [t for t in requested if t.folder in replaced or not states[t.folder].has_result]
     for trial in trials:
         with_teacher(trial.spec)
         _refuse_unknown_start(trial)
-    known = {
-        trial.variant: count for trial in requested if (count := states[trial.folder].parameters)
-    }
+    known = {t.variant: count for t in requested if (count := states[t.folder].parameters)}
     parameters = model_sizes(study) if trials else known
     return StudyWork(
         study=study,

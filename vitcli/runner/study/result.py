@@ -285,12 +285,9 @@ class Searched(Spec):
 
     sampler: str
     seed: int
-    """Random seed of the sampler."""
     pruning: str
     num_trials: int
-    """Number of configurations that the search asks for."""
     space: dict[str, str]
-    """Dotted field -> its values, as text."""
     skipped: dict[str, int] = Field(default_factory=dict)
     """Rule -> number of points that broke it, so that they were not trained."""
     states: dict[str, int]
@@ -305,7 +302,6 @@ class StudyResult(Spec):
     hypothesis: str = Field("", exclude_if=_is_empty)
     """Expected result, as the study file states it; omitted from files if empty."""
     command: str
-    """The command that prints this table."""
     commits: Annotated[tuple[str, ...], AcceptsList] = ()
     """Commits of the code that trained the trials; several if vitcli was updated in between."""
     dirty: bool = False
@@ -320,7 +316,6 @@ class StudyResult(Spec):
     """Trials that were continued in another environment or with other settings, so their bits
     differ."""
     threads: int = 1
-    """CPU threads of each trial."""
     data: str
     data_hash: str = ""
     num_train: int | None = None

@@ -28,7 +28,7 @@ from vitcli.runner.figure_style import (
     wrap_text,
 )
 from vitcli.runner.text import one_line, quantity
-from vitcli.runner.visualize.figure import RunFigure, source_of, three_layers
+from vitcli.runner.visualize.figure import RunFigure, source_of
 from vitcli.runner.visualize.statistics import mean_and_error
 
 MISTAKES = 8
@@ -131,17 +131,11 @@ class HeadEffects:
         return int(self.effects["removed"].shape[1])
 
     def as_numbers(self) -> dict[str, Any]:
-        return {
-            "num_images": self.num_images,
-            "accuracy": self.accuracy,
-            **{
-                name: {
-                    "points": mean.tolist(),
-                    "ci95": np.where(np.isfinite(error), error, None).tolist(),
-                }
-                for name, (mean, error) in self.effects.items()
-            },
-        }
+        numbers: dict[str, Any] = {"num_images": self.num_images, "accuracy": self.accuracy}
+        for name, (mean, error) in self.effects.items():
+            known = [[x if np.isfinite(x) else None for x in row] for row in error.tolist()]
+            numbers[name] = {"points": mean.tolist(), "ci95": known}
+        return numbers
 
     def summary(self) -> str:
         mean, error = self.effects["removed"]
@@ -214,7 +208,8 @@ def _draw_effects(place: SubplotSpec, heads: HeadEffects) -> None:
 
 def heads_figure(tested: TrainedRun) -> RunFigure:
     model = tested.attention_model
-    layers = three_layers(len(model.blocks))
+    last = len(model.blocks) - 1
+    layers = sorted({0, last // 2, last})  # of 6 layers, those of the report in claims.py
     index = torch.tensor(tested.first_of_each_class[:CHOSEN])
     request = MapRequest(model=model, images=tested.batch(index), layers=tuple(layers))
     maps = head_maps(request).cpu().numpy()  # (B, L, h, gh, gw)

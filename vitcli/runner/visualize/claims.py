@@ -131,10 +131,6 @@ def summarize_comparison(claims: Sequence[Claim], models: UntrainedModels) -> st
     return f"Every claim is distinguishable from {count}." if compared else ""
 
 
-def full_verdict(claim: Mapping[str, Any]) -> str:
-    return "; ".join(filter(None, [claim["verdict"], claim.get("against_untrained")]))
-
-
 def describe_untrained(claim: Mapping[str, Any]) -> str:
     """Return the prediction interval of untrained models, such as ``0.97 to 1.02``."""
     found = claim.get("untrained")

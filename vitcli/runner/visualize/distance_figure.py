@@ -6,6 +6,7 @@ Axes: n images, L layers, h heads.
 import math
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -133,9 +134,8 @@ def _draw_by_head(axes: Axes, values: torch.Tensor, uniform: float) -> None:
         zorder=1,
         label="mean of the heads",
     )
-    axes.axhline(
-        uniform, color=MUTED, linewidth=0.9, linestyle=DASHES[1], label="uniform attention"
-    )
+    style: dict[str, Any] = {"color": MUTED, "linewidth": 0.9, "linestyle": DASHES[1]}
+    axes.axhline(uniform, label="uniform attention", **style)
     highest = max(uniform, (mean + spread).max().item())
     axes.set(xlim=(0.5, layers + 0.5), ylim=(0, 1.08 * highest), xlabel="layer")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

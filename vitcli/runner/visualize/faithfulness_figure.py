@@ -180,9 +180,8 @@ def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
 
 def maps_of_methods(model: VisionTransformer, images: Tensor, classes: Tensor) -> dict[str, Tensor]:
     """Return method -> map (B, gh, gw) of images (B, C, H, W), which explains ``classes`` (B,)."""
-    request = MapRequest(
-        model=model, images=images, layers=(len(model.blocks) - 1,), classes=classes
-    )
+    last = len(model.blocks) - 1
+    request = MapRequest(model=model, images=images, layers=(last,), classes=classes)
     for_grad_cam = replace(request, layers=(feature_layer(model) - 1,))
     by_method = {
         ATTENTION: head_maps(request).mean((1, 2)),
@@ -323,9 +322,8 @@ def _draw_side(axes: Axes, found: Faithfulness, side: str) -> None:
         mean = values.mean(0)
         if len(values) > 1:
             error = torch.tensor([mean_and_error(column)[1] for column in values.unbind(1)])
-            axes.fill_between(
-                shares, mean - error, mean + error, color=colour, alpha=0.12, linewidth=0
-            )
+            low, high = mean - error, mean + error
+            axes.fill_between(shares, low, high, color=colour, alpha=0.12, linewidth=0)
         axes.plot(
             shares,
             mean,

@@ -41,8 +41,3 @@ def source_of(tested: TrainedRun, count: int | None = None) -> str:
     data = one_line(tested.spec.data.name.rpartition("/")[2], 40)
     images = "" if count is None else f", n = {quantity(count, 'test image')}"
     return f"Model {one_line(tested.name, 60)}, trained on {data}{images}."
-
-
-def three_layers(depth: int) -> list[int]:
-    """Return the first, middle and last layer, from 0: of 6, those of the report in claims.py."""
-    return sorted({0, (depth - 1) // 2, depth - 1})

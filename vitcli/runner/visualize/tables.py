@@ -5,7 +5,7 @@ from typing import Any
 
 from vitcli.runner.report.tables import PLUS_MINUS, Table, make_table
 from vitcli.runner.text import percent, quantity
-from vitcli.runner.visualize.claims import LIMITS, describe_untrained, full_verdict
+from vitcli.runner.visualize.claims import LIMITS, describe_untrained
 from vitcli.runner.visualize.statistics import plus_minus
 
 Numbers = Mapping[str, Any]
@@ -44,10 +44,11 @@ def distances(found: Numbers) -> Table:
 
 
 def claims(found: Numbers) -> Table:
-    rows = [
-        [claim["claim"], full_verdict(claim), claim["measured"], describe_untrained(claim)]
-        for claim in found["claims"]
-    ]
+    rows = []
+    for claim in found["claims"]:
+        verdicts = filter(None, [claim["verdict"], claim.get("against_untrained")])
+        untrained = describe_untrained(claim)
+        rows.append([claim["claim"], "; ".join(verdicts), claim["measured"], untrained])
     notes = [LIMITS]
     if "untrained_seeds" in found:
         seeds = quantity(len(found["untrained_seeds"]), "random seed")

@@ -92,9 +92,8 @@ def _draw_curves(panels: list[_Panel]) -> Figure:
     for axes in cells[len(panels) :]:
         axes.set_axis_off()
     for axes, panel in zip(cells, panels, strict=False):
-        for (split, points), colour, dash in zip(
-            panel.splits.items(), (VERMILION, INK, BLUE), (DASHES[1], DASHES[2], "-"), strict=True
-        ):
+        styles = ((VERMILION, DASHES[1]), (INK, DASHES[2]), (BLUE, "-"))
+        for (split, points), (colour, dash) in zip(panel.splits.items(), styles, strict=True):
             if not points:
                 continue
             epochs, values = np.array(points).T
@@ -169,9 +168,8 @@ def _draw_many(table: np.ndarray, names: list[str]) -> Figure:
     figure = Figure(figsize=(11.5, 5.0), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 1))
     last = len(names) + 0.5
-    image = left.imshow(
-        _shares(table), cmap="Blues", vmin=0, vmax=100, extent=(0.5, last, last, 0.5)
-    )
+    ends = (0.5, last, last, 0.5)
+    image = left.imshow(_shares(table), cmap="Blues", vmin=0, vmax=100, extent=ends)
     for axis in (left.xaxis, left.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     left.set(xlabel="number of the predicted class", ylabel="number of the true class")

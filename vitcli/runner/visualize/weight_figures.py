@@ -5,6 +5,7 @@ Axes: D embed_dim, C channels, P patch_size, gh gw patch grid, n images.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -182,9 +183,7 @@ def embeddings_figure(tested: TrainedRun) -> RunFigure:
     model, index = tested.model, tested.sample
     if not isinstance(model, TokenModel):
         raise NoFigureError(f"a {model.spec.family} has no tokens to pool")
-    features = _features(
-        tested, index, lambda images: model.pool(model.forward_features(images))
-    ).double()
+    features = _features(tested, index, lambda x: model.pool(model.forward_features(x))).double()
     centred = features - features.mean(0)
     left, values, _ = torch.linalg.svd(centred, full_matrices=False)
     places = (left * values)[:, :2].numpy()
@@ -220,9 +219,8 @@ def _draw_embeddings(
     if len(rest := places[~np.isin(labels, named)]):
         count = len(present) - len(named)
         name = f"{count} other classes ({len(rest):,})"
-        axes.scatter(
-            rest[:, 0], rest[:, 1], s=14, color=FAINT, edgecolors=MUTED, linewidths=0.4, label=name
-        )
+        grey: dict[str, Any] = {"color": FAINT, "edgecolors": MUTED, "linewidths": 0.4}
+        axes.scatter(rest[:, 0], rest[:, 1], s=14, label=name, **grey)
     for i, label in enumerate(named):
         points = places[labels == label]
         axes.scatter(
@@ -254,9 +252,8 @@ def features_figure(tested: TrainedRun) -> RunFigure:
     if not isinstance(model, TokenModel):
         raise NoFigureError(f"a {model.spec.family} has no tokens")
     index = torch.tensor(tested.first_of_each_class[:MAX_PICTURES])
-    features = _features(
-        tested, index, lambda images: model.forward_features(images)[:, model.num_prefix_tokens :]
-    )
+    first = model.num_prefix_tokens
+    features = _features(tested, index, lambda x: model.forward_features(x)[:, first:])
     grid = last_grid(model.grid_size, features.shape[1])
     colours, shares = patch_colours(features)
     names, labels = tested.class_names, tested.data.test.labels
