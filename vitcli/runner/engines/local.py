@@ -52,7 +52,6 @@ class Setup:
     """Fields of the plan that differ for this driver, such as ``device`` and ``data_dir``."""
     in_process: bool = False
     driver: int = 0
-    """Number of the driver, if several train the trials of one folder."""
 
 
 class Worker:

@@ -39,7 +39,6 @@ def dry_run_study(
     on_message: Callable[[str], None],
     spent_seconds: float = 0.0,
 ) -> StudyCosts:
-    """Return times of finished trials or dry runs; the study spends ``spent_seconds`` again."""
     torch.set_num_threads(work.study.threads)
     once = functools.cache(on_message)
     seconds: dict[str, float | None] = {}

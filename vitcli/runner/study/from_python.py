@@ -66,7 +66,6 @@ def define_study(
     given: Mapping[str, Any],
     planned_seeds: int | None = None,
 ) -> Study:
-    """Return the checked study of a call; ``given`` are values for every variant, by ``FIELDS``."""
     typed = {FIELDS[key]: plain(value) for key, value in given.items() if value is not None}
     fields = base if isinstance(base, Mapping) else {"base": base}
     name = name or ("ablation" if fields is base else f"{Path(str(base)).stem}-ablation")

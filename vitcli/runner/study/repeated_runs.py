@@ -17,7 +17,6 @@ from vitcli.runner.text import portable
 
 
 def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
-    """Return one document for runs that differ in their seeds only."""
     records = sorted(map(_read_finished, runs), key=lambda record: record.seed)
     if all(record.state == "diverged" for record in records):
         raise InputError("none of these runs has a result: all of them diverged")

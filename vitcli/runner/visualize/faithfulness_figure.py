@@ -73,8 +73,6 @@ class MethodCurves:
 
 @dataclass(frozen=True, kw_only=True)
 class Faithfulness:
-    """Curves of all methods on the same images."""
-
     shares: tuple[float, ...]
     """Share of the patches that are removed or inserted at each point."""
     methods: dict[str, MethodCurves]

@@ -63,7 +63,6 @@ def draw_picture(picture: Picture) -> Figure:
 
 
 def _draw_heat(picture: Heat) -> Figure:
-    """Draw maps of numbers in one scale; the vertical label follows the names of rows, if any."""
     cells = picture.cells.float().cpu().numpy()
     figure, grid = _cells(picture, 1.0)
     low, high = cells.min(), cells.max()

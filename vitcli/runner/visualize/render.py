@@ -78,7 +78,6 @@ class VisualizedRun:
 
 
 def check_names(names: Sequence[str]) -> list[str]:
-    """Return the named figures in their usual order, or all figures if no name is given."""
     known = [*FIGURES, PICTURES, EXPLORER]
     for name in names:
         if name not in known:

@@ -18,7 +18,6 @@ class Explorer:
     """Writer of explorer pages for one model, and the view that each page shows first."""
 
     def __init__(self, explainer: Explainer, *, all_layers: bool) -> None:
-        """Check the explainer's options before any picture is read."""
         model = explainer.model
         if "class" in OPTIONS[explainer.method]:
             raise ConfigError(

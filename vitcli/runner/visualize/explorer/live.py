@@ -36,7 +36,6 @@ SCRIPTS = (
 
 class LiveExplorer(Explorer):
     def __init__(self, explainer: Explainer, *, all_layers: bool) -> None:
-        """Check the explainer's options and pack the model before any picture is read."""
         if not isinstance(explainer.model, VisionTransformer):
             family = explainer.model.spec.family
             raise ConfigError(

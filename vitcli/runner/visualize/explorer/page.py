@@ -35,8 +35,6 @@ SCRIPTS = (*PARTS, "start.js")
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """First view of an explorer."""
-
     layer: int
     """One of the scene's layers, counted from 1."""
     head: int | None = None

@@ -98,5 +98,4 @@ def prefix_names(model: MappedModel) -> tuple[str, ...]:
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    array: np.ndarray = tensor.float().cpu().numpy()
-    return array
+    return np.asarray(tensor.float().cpu())
