@@ -7,7 +7,7 @@ from experiments.claims import computed
 from experiments.claims.by_studies import of_parts
 from experiments.claims.item import Finding, Word
 from vitcli.core.inspect import random_tensors
-from vitcli.runner.study.significance import t_interval
+from vitcli.runner.study.significance import ALPHA, MeanError
 
 
 def holds_if(condition: bool, found: str, otherwise: Word = "refuted") -> Finding:
@@ -72,7 +72,7 @@ def gradient_flow() -> Finding:
 
 def features_kept() -> Finding:
     kept, lost = (computed.readable_shares(residual) for residual in ("add", "none"))
-    low, high = t_interval([a - b for a, b in zip(kept, lost, strict=True)])
+    low, high = MeanError.of_seeds([a - b for a, b in zip(kept, lost, strict=True)]).interval(ALPHA)
     found = (
         f"a linear map reads the patches from the last of 6 layers with R^2 {span(kept)} with"
         f" residuals and {span(lost)} without; difference [{low:.2f}, {high:.2f}]"
@@ -130,7 +130,7 @@ def subspaces() -> Finding:
     heads = layers[0].num_heads
     keys = [layer.qkv.weight.detach().chunk(3)[1] for layer in layers]
     overlaps = computed.head_overlaps(keys, heads)
-    low, high = t_interval(overlaps)
+    low, high = MeanError.of_seeds(overlaps).interval(ALPHA)
     random = computed.random_overlaps(len(keys), keys[0].shape[1], heads)
     found = (
         f"bundled model: overlap of the key subspaces of two heads [{low:.3f}, {high:.3f}]; equal"

@@ -16,7 +16,7 @@ from experiments.claims.item import Finding
 from experiments.claims.result_files import NOT_RUN, Results, not_run
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.result import StudyResult
-from vitcli.runner.study.significance import t_interval
+from vitcli.runner.study.significance import ALPHA, MeanError
 from vitcli.runner.study.statistics import scores
 from vitcli.runner.text import interval, quantity
 
@@ -41,7 +41,7 @@ def agree(values: Sequence[float], stated: float) -> tuple[bool | None, str]:
     text = ", ".join(f"{value:.2f} %" for value in values) or "no number"
     if len(values) < MIN_SEEDS:
         return None, f"{text} against {stated} %; fewer than {MIN_SEEDS} seeds give no interval"
-    low, high = (end - stated for end in t_interval(values))
+    low, high = (end - stated for end in MeanError.of_seeds(values).interval(ALPHA))
     text = f"{text}; minus {stated} %: {interval(low, high, 2)} points"
     if low >= -ABOUT and high <= ABOUT:
         return True, text

@@ -6,7 +6,7 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -149,6 +149,11 @@ def add_source(figure: Figure, source: str) -> None:
     text = wrap_text(source, width - 0.2, SOURCE_SIZE)
     figure.set_figheight(figure.get_figheight() + 0.1 + 0.14 * (1 + text.count("\n")))
     figure.supxlabel(text, x=0.1 / width, ha="left", fontsize=SOURCE_SIZE, color=MUTED)
+
+
+def add_grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
+    axes.grid(axis=axis, color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
 
 
 def add_legend_beside(axes: Axes, **options: Any) -> Legend:

@@ -49,6 +49,7 @@ class Fake:
     def __init__(self, train: Train) -> None:
         self.train = train
         self.rounds: list[list[str]] = []
+        self.waiting: list[str] = []
         self.stopping = False
 
     def __call__(self, root: Path, folders: list[str], setup: Setup) -> "Fake":

@@ -106,9 +106,6 @@ class Engine:
             write_run(self.root / folder, plan["trials"][folder], state=state, epochs=epoch)
             yield TrialEvent(folder, Ended(state=state))
 
-    def add(self, folder: str) -> None:
-        self.waiting.append(folder)
-
     def cancel(self, folder: str) -> None:
         Engine.cancelled.append(folder)
 

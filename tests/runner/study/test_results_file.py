@@ -388,25 +388,19 @@ def test_a_sign_between_thousands_is_not_taken_for_a_decimal_one(scores, delimit
     assert document(text, unit="none").rows[0].trials[1].number("test_reward") < 2
 
 
+FOLDS = "kfold OuterFold foldId FoldNo foldnum cvIdx cvidx nestedCV LOSO cross_validation"
+
+
 @pytest.mark.parametrize(
     ("column", "seed", "message"),
     [
-        ("kfold", "{}", None),
-        ("OuterFold", "{}", None),
-        ("foldId", "{}", None),
-        ("FoldNo", "{}", None),
-        ("foldnum", "{}", None),
-        ("cvIdx", "{}", None),
-        ("cvidx", "{}", None),
-        ("nestedCV", "{}", None),
-        ("LOSO", "{}", None),
+        *((column, "{}", None) for column in FOLDS.split()),
         ("fold", "{}.0", None),
         ("run", "fold {} of 5", None),
         ("cv", "5-fold/{}", None),
         ("run", "{}/5 fold", None),
         ("holdout", "{}", "independent"),
         ("run", "fold_{}", None),
-        ("cross_validation", "{}", None),
         ("run", "xval{}", None),
         ("bootstrap", "{}", "independent"),
         ("site", "cv{}", None),

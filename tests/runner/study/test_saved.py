@@ -122,7 +122,7 @@ def test_a_rerun_of_a_variant_uses_none_of_its_saved_trials(study, monkeypatch):
     plan = plan_study(study, ROOT, (), rerun=("full",), saved=saved)
     assert plan.replaced == {"full/seed0"}
     assert [trial.folder for trial in plan.trials] == left
-    dead = SimpleNamespace(stopping=False, events=lambda tick: (event for event in ()))
+    dead = SimpleNamespace(stopping=False, waiting=[], events=lambda tick: (event for event in ()))
     monkeypatch.setattr(drive, "LocalEngine", lambda *_: dead)
     found = run_study(plan, Options(jobs=1, device="cpu", command="x"), lambda event: None)
     assert found["full/seed0"].state == "missing", "the deleted trial has no saved result"

@@ -28,8 +28,7 @@ POLL_SECONDS = 0.5
 class Drive:
     """Trains the trials of a study or of a search.
 
-    Several drivers may do so in one folder. The trial's own lock lets one of them train it; the
-    others come back later and find its result, or train it themselves. After ``budget`` seconds
+    Of a trial that another driver trains, it finds the result later. After ``budget`` seconds
     running trials are stopped; after ``max_failures`` failed trials in a row no other is begun.
     """
 
@@ -60,7 +59,6 @@ class Drive:
         return False
 
     def run(self, folders: Sequence[str]) -> None:
-        """Train until every trial has ended, or a signal, the budget or failures stop it."""
         with self._stop:
             while folders:
                 folders = self._wait_for_others(self._train(folders))
@@ -75,7 +73,6 @@ class Drive:
         return self._max_failures is not None and len(self.failures) >= self._max_failures
 
     def stopped_error(self, text: str) -> UserError:
-        """Return the error that says what stopped the trials; ``text`` says how to continue."""
         if self._stop.number:
             return StoppedError(f"stopped; {text}", self._stop.number)
         return PartlyError(f"the budget is used up; {text}")
@@ -101,8 +98,7 @@ class Drive:
                 if self.has_failed and not engine.stopping:
                     engine.stop()
                 if isinstance(found.event, Ended) and not engine.stopping:
-                    for folder in self.more():
-                        engine.add(folder)
+                    engine.waiting.extend(self.more())
         return [] if engine.stopping else busy
 
     def _handle(self, found: TrialEvent) -> None:

@@ -34,7 +34,6 @@ PLAN_SECONDS = 60.0
 
 
 def read_plan(root: Path) -> dict[str, Any]:
-    """Return the plan that the driver wrote before the first trial."""
     return read_json(root / PLAN)
 
 
@@ -62,14 +61,12 @@ def join_drivers(root: Path) -> Iterator[int]:
 
 
 def other_drivers(root: Path, own: int | None = None) -> int:
-    """Return the number of drivers of a folder, without driver number ``own``."""
     mine = None if own is None else LOCK.format(own)
     return sum(_is_held(path) for path in _locks(root) if path.name != mine)
 
 
 @contextlib.contextmanager
 def no_drivers(root: Path) -> Iterator[None]:
-    """Keep drivers out of a folder while entered."""
     with contextlib.ExitStack() as held:
         held.enter_context(hold_folder(root, REFUSAL))
         try:
@@ -80,11 +77,9 @@ def no_drivers(root: Path) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def prepare_folder(root: Path) -> Iterator[None]:
+def prepare_folder(root: Path) -> contextlib.AbstractContextManager[None]:
     """Let one driver at a time write the plan and move old trials."""
-    with hold_folder(root, "another process is preparing this study", PLAN_SECONDS):
-        yield
+    return hold_folder(root, "another process is preparing this study", PLAN_SECONDS)
 
 
 def _locks(root: Path) -> list[Path]:

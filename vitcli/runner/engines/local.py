@@ -25,7 +25,6 @@ from vitcli.runner.limits import divide_cores
 from vitcli.runner.train.events import Ended, Message, Started, TrialEvent, from_line
 
 MAX_ATTEMPTS = 3
-"""Number of times that a trial is begun, at most."""
 POLL_SECONDS = 0.2
 START_TIMEOUT = 4 * 3600.0
 """Seconds without an event that a trial may take to read the data."""
@@ -35,10 +34,8 @@ MAX_WAIT = 1.0
 """Longest pause between two checks of the workers that is counted as silence of the workers. A
 longer pause means that this process itself was suspended (Ctrl-Z)."""
 EVENT_TIMEOUT = 3600.0
-"""Seconds without an event that a running trial may take. It reports twice a second, but evaluation
-and saving take longer."""
+"""Seconds without an event that a running trial may take, such as for its evaluation."""
 PROGRAM = ("-m", "vitcli.runner.engines.worker")
-"""Python's arguments for a worker process."""
 FATAL = (1, ResourceError.exit_code)
 """Exit codes after which a process may be unable to train another trial."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -46,23 +43,15 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """How the trials of one study are trained."""
-
     threads: int
-    """CPU threads of each trial."""
     count: int = 1
-    """Number of trials at once, at most."""
     pin: bool = False
-    """Pin each trial to CPU cores of its own."""
     request: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the plan that differ for this driver, such as ``device`` and ``data_dir``."""
     driver: int = 0
-    """Number of the driver, if several train the trials of one folder."""
 
 
 class Worker:
-    """One process and the trial that it trains."""
-
     def __init__(
         self,
         root: Path,
@@ -124,7 +113,6 @@ class Worker:
             self.process.send_signal(signal.SIGTERM)
 
     def exit_reason(self) -> str:
-        """Return why the process ended: the signal that killed it, or the last line it wrote."""
         self.close_input()
         try:
             code = self.process.wait(EXIT_TIMEOUT)
@@ -150,21 +138,17 @@ class LocalEngine:
         self.waiting = deque(folders)
         self.count = min(setup.count, len(folders))
         self._attempts = Counter[str]()
-        self._free_cores = (
-            divide_cores(self.count, setup.threads) if setup.pin else [[]] * self.count
-        )
+        no_pins: list[list[int]] = [[]] * self.count
+        self._free_cores = divide_cores(self.count, setup.threads) if setup.pin else no_pins
         self.workers: list[Worker] = []
         self.stopping = False
         self._inbox: queue.Queue[tuple[Worker, TrialEvent | None]] = queue.Queue()
         self._started = 0
 
     def events(self, tick: Callable[[], None]) -> Generator[TrialEvent, None, None]:
-        """Yield every event of every trial until no trial is left; call ``tick`` in between.
-
-        The first trial starts alone, so that only one process downloads and decodes the data.
-        """
+        """Yield every event of every trial until no trial is left; call ``tick`` in between."""
         try:
-            self._start_worker()
+            self._start_worker()  # alone, so that only one process downloads and decodes the data
             now = time.monotonic()
             while self.workers:
                 tick()
@@ -174,17 +158,16 @@ class LocalEngine:
                     worker, event = self._inbox.get(timeout=POLL_SECONDS)
                 except queue.Empty:
                     continue
-                yield from (
-                    self._handle_exit(worker)
-                    if event is None
-                    else self._handle_event(worker, event)
-                )
+                if event is None:
+                    yield from self._handle_exit(worker)
+                else:
+                    yield from self._handle_event(worker, event)
         finally:
-            self._kill_all()
-
-    def add(self, folder: str) -> None:
-        if not self.stopping:
-            self.waiting.append(folder)
+            for worker in self.workers:
+                worker.process.kill()
+            for worker in self.workers:
+                worker.process.wait()
+                worker.close_input()
 
     def cancel(self, folder: str) -> None:
         """Stop one running trial, which saves a checkpoint and ends as interrupted."""

@@ -43,10 +43,8 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 30.0
 """Time that a trial may take to save its checkpoint after the driver has ended."""
-
 CORES_VARIABLE = "VITCLI_WORKER_CORES"
 """Variable with the cores of this process, such as ``2,3``; empty for all cores."""
-
 Send = Callable[[Event], None]
 
 
@@ -58,12 +56,10 @@ def run_trial(
     load: "SharedData",
     request: Mapping[str, Any] | None = None,
 ) -> None:
-    """Train one trial of the plan in its run folder, or continue it.
+    """Train or continue one trial of the plan, unless it has a result. Every end is an event.
 
-    Every end is an event: ``finished``, ``diverged``, ``interrupted`` or ``failed``. A failure
-    carries its reason. If vitcli caused the failure, the traceback goes to stderr. Another process
-    may train the trial at the same time; then the exit code of the failure is that of
-    ``InUseError``. A trial with a result is not trained again.
+    If vitcli caused a failure, the traceback goes to stderr. If another process trains the trial,
+    the exit code of the failure is that of ``InUseError``.
     """
     from vitcli.runner.run.checkpoint import keep_weights
     from vitcli.runner.train.train import train
@@ -126,10 +122,7 @@ def divergence(run: RunDir, entry: Mapping[str, Any]) -> str:
 
 
 class SharedData:
-    """Replacement for ``load_data``: the trials of a worker share the tensors of a data set.
-
-    ``expected`` is the hash of the images that the study's other trials were trained on.
-    """
+    """A ``load_data`` that keeps its tensors for further trials of images with a hash."""
 
     def __init__(self, expected: str | None = None) -> None:
         self._expected = expected
@@ -145,20 +138,17 @@ class SharedData:
         if key != self._key:
             self._key, self._data = None, None  # free the old data first
             try:
-                self._data = self._checked(load_data(key[0], seed=seed, **options))
-                self._key = key
+                data = load_data(key[0], seed=seed, **options)
+                if problem := describe_other_images(self._expected, data):
+                    raise InputError(
+                        f"finished trials were trained on {problem}; point --data-dir at the images"
+                        " of those trials, or train all trials again with --rerun"
+                    )
+                self._key, self._data = key, data
             except UserError:
                 self.has_failed = True
                 raise
         return self._data
-
-    def _checked(self, data: Any) -> Any:
-        if problem := describe_other_images(self._expected, data):
-            raise InputError(
-                f"finished trials were trained on {problem}; point --data-dir at the images of"
-                " those trials, or train all trials again with --rerun"
-            )
-        return data
 
 
 def read_jobs(lines: Iterable[str], jobs: "queue.Queue[dict[str, Any] | None]") -> None:

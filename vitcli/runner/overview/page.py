@@ -43,7 +43,6 @@ HIDDEN_FIELDS = ("seed", "data.class_names", TEACHER_WEIGHTS)
 
 
 def write_page(folder: Path, output: Path | None = None) -> tuple[Path, dict[str, Any]]:
-    """Write the page of a folder; return its path and its data."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; train a run first: vitcli train")
     page = output or folder / PAGE
@@ -71,10 +70,7 @@ def write_page(folder: Path, output: Path | None = None) -> tuple[Path, dict[str
 
 
 def collect(folder: Path, page: Path) -> dict[str, Any]:
-    """Return the studies and runs below a folder as JSON values.
-
-    Runs of the experiment that was started last come first; within a study, its baseline does.
-    """
+    """Return the studies and runs below a folder as JSON values, in the order of ``in_order``."""
     studies = find_studies(folder)
     defaults: list[dict[str, Any]] = []
     kinds: dict[frozenset[str], int] = {}  # of equal fields, so that no run gets another one's
@@ -171,7 +167,6 @@ def curves(records: Sequence[dict[str, Any]], row: TaskRow) -> dict[str, list[li
 
 
 def series_names(row: TaskRow) -> list[str]:
-    """Return the numbers of a line of metrics.jsonl, the headline number first."""
     return [
         *(f"{split}_{name}" for name in row.numbers for split in ("test", "val")),
         *(f"train_{name}" for name in dict.fromkeys([*row.reports, *row.numbers])),
@@ -180,7 +175,6 @@ def series_names(row: TaskRow) -> list[str]:
 
 
 def describe_task(row: TaskRow) -> dict[str, Any]:
-    """Return how the page writes a task's headline number and the numbers of its curves."""
     headline = row.headline
     return {
         "label": headline.label,
@@ -233,7 +227,7 @@ def in_order(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     def place(run: dict[str, Any]) -> tuple[Any, ...]:
         return run["rank"] is None, run["rank"] or 0, natural_key(run["name"])
 
-    runs = sorted(runs, key=place)
-    return sorted(
-        runs, key=lambda run: (newest[run["experiment"]], run["experiment"]), reverse=True
-    )
+    def age(run: dict[str, Any]) -> tuple[str, str]:
+        return newest[run["experiment"]], run["experiment"]
+
+    return sorted(sorted(runs, key=place), key=age, reverse=True)

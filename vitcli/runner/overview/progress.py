@@ -18,7 +18,6 @@ from vitcli.runner.text import natural_key
 from vitcli.runner.train.events import seconds_left
 
 ENDED = (*RESULT_STATES, "saved")
-"""States of trials that are not trained any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +45,6 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Return the estimated time left; None if nothing runs or no epoch has ended."""
         running = sum(trial.state == "running" for trial in self.trials)
         begun, usual = [], []
         for trial in self.trials:
@@ -60,14 +58,11 @@ class Progress:
 
 
 class Watcher:
-    """Reader of the progress of a folder."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._records: dict[Path, tuple[Any, RunRecord]] = {}
 
     def read(self) -> Progress:
-        """Return the progress now."""
         study = read_study(self.folder)
         if study:
             trials = [self._trial(study, name) for name in study.trials]
@@ -75,13 +70,11 @@ class Watcher:
             trials = [self._run(run) for run in list_runs(self.folder)]
             trials.sort(key=lambda trial: natural_key(trial.name))
         may_grow = study is not None and other_drivers(self.folder) > 0
-        command = ""
-        if study:
-            command = study.command or shlex.join(["vitcli", "ablate", study.study])
+        again = shlex.join(["vitcli", "ablate", study.study]) if study else ""
         return Progress(
             name=RunDir(self.folder).name,
             folder=self.folder,
-            command=command,
+            command=study.command or again if study else "",
             is_study=study is not None,
             is_running=may_grow or any(trial.state == "running" for trial in trials),
             may_grow=may_grow,
@@ -130,10 +123,7 @@ def epoch_seconds(run: RunRecord) -> float | None:
 
 
 def find_watched(name: str | None) -> Path:
-    """Return the folder of a study, a run or several runs by path or name under runs/.
-
-    Without a name, it is the study or run whose state changed last.
-    """
+    """Return a folder of runs by path or name under runs/; without a name, that changed last."""
     if name is None:
         runs = list_runs(RUNS)
         if not runs:

@@ -20,8 +20,6 @@ SEED_FOLDER = re.compile(r"seed(\d+)")
 
 
 class PlannedTrial(BaseModel):
-    """A trial in plan.json."""
-
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
     variant: str
@@ -29,15 +27,12 @@ class PlannedTrial(BaseModel):
 
 
 class StudyFolder(BaseModel):
-    """A study: its folder, and the fields of plan.json that are shown."""
-
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
     path: Path
     study: str
     command: str = ""
     trials: dict[Annotated[str, StringConstraints(pattern=TRIAL_FOLDER)], PlannedTrial]
-    """Folder -> trial."""
     saved: list[str] = []
     """Folders of trials whose result was saved earlier, so that they are not trained."""
 
@@ -46,7 +41,6 @@ class StudyFolder(BaseModel):
         return list(dict.fromkeys(trial.variant for trial in self.trials.values()))
 
     def states(self) -> dict[str, State]:
-        """Return folder -> state of each trial."""
         runs = {folder: RunDir(self.path / folder) for folder in self.trials}
         return {
             folder: read_record(run).state if run.exists else self.state_without_run(folder)
@@ -58,16 +52,12 @@ class StudyFolder(BaseModel):
 
 
 def split_seed(path: Path) -> tuple[Path, str]:
-    """Return the folder that the seeds of a variant share, and the seed as text.
-
-    A run that is not in a folder such as ``seed0`` stands alone and has no seed in its name.
-    """
+    """Return the folder that the seeds of a variant share, and the seed; a lone run has no seed."""
     found = SEED_FOLDER.fullmatch(path.name)
     return (path.parent, found[1]) if found and path.parent.name else (path, "")
 
 
 def read_study(folder: Path) -> StudyFolder | None:
-    """Return the study in a folder, or None if the folder holds no readable plan.json."""
     try:
         return StudyFolder.model_validate(readable_json(folder / PLAN) | {"path": folder})
     except ValidationError:

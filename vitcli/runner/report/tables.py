@@ -65,12 +65,11 @@ def make_table(
     header: Sequence[str],
     rows: Iterable[Sequence[str]],
     numeric: Iterable[int] = (),
-    caption: str = "",
-    name: str = "",
+    **fields: Any,
 ) -> Table:
     right = {*numeric}
     columns = (Column(head, "r" if i in right else "l") for i, head in enumerate(header))
-    return Table(columns=tuple(columns), rows=tuple(map(tuple, rows)), caption=caption, name=name)
+    return Table(columns=tuple(columns), rows=tuple(map(tuple, rows)), **fields)
 
 
 def plain(table: Table, width: int | None) -> str:

@@ -39,7 +39,6 @@ from vitcli.runner.text import did_you_mean
 KEY = "search"
 """The field of a file that makes it a search."""
 MAX_GRID = 20_000
-"""Most points of a grid."""
 FIXED = ("seed", "task.name", "train.init", "pretrain", "data.")
 """Beginnings of the fields that no search varies, except for ``data.augment``."""
 
@@ -162,8 +161,6 @@ class SearchFile(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """A checked search."""
-
     name: str
     path: Path
     purpose: Purpose
@@ -173,7 +170,6 @@ class Search:
     fields: SearchFields
     places: Places
     typed: Mapping[str, Any]
-    """The dotted fields that the command line changed."""
     note: str
     """What the user should know about the changes of the command line; empty if nothing."""
 
@@ -198,7 +194,6 @@ class Search:
 
 
 def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
-    """Read and check a search by name or path."""
     changes = changes or {}
     path = find_experiment(name)
     document = read_mapping(path)
@@ -258,5 +253,4 @@ def _may_vary(field: str) -> bool:
 
 
 def point_key(point: Any) -> str:
-    """Return a text that is equal for equal points only."""
     return json.dumps(point, sort_keys=True)

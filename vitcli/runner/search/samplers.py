@@ -42,8 +42,7 @@ def make_sampler(
 ) -> BaseSampler:
     """Return the sampler for the question with a number, which decides the draws with the seed.
 
-    It draws at random if the search is stuck: a sampler learns nothing from points that were not
-    trained, so it may propose the same one again and again.
+    If the search is stuck, a sampler may propose a point that was not trained again and again.
     """
     seed = int(np.random.SeedSequence([fields.seed, number]).generate_state(1)[0])
     if fields.sampler == "evolution" and not is_stuck:
@@ -75,8 +74,6 @@ class EvolutionSampler(RandomSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: Distributions
     ) -> dict[str, Any]:
-        """Return a child of the population, or a random point while there is no population."""
-
         def draw(name: str) -> Any:
             return self.sample_independent(study, trial, name, search_space[name])
 

@@ -134,7 +134,6 @@ class Trials:
         return {t.user_attrs[FOLDER]: t for t in trials if FOLDER in t.user_attrs}
 
     def pending(self) -> list[str]:
-        """Return the run folders of the trials that have no result yet."""
         return [folder for folder, trial in self.asked().items() if not trial.state.is_finished()]
 
     def skipped(self) -> dict[str, int]:
@@ -144,10 +143,7 @@ class Trials:
         return dict(sorted(rules.items()))
 
     def next_folder(self) -> str | None:
-        """Ask for points until one must be trained; None if the search has enough.
-
-        A point that breaks a rule or repeats a configuration does not count as a trial.
-        """
+        """Ask for points until one must be trained; None if the search has enough."""
         while True:
             with prepare_folder(self.root):
                 if len(self.asked()) >= self.search.num_trials or not (question := self._ask()):
@@ -168,15 +164,12 @@ class Trials:
                 return trial.folder
 
     def _ask(self) -> optuna.Trial | None:
-        """Ask for a point; None if each point of a small space, or too many in a row, were skipped.
-
-        A question of a killed driver is forgotten, so that it is asked again.
-        """
+        """Ask for a point; None if each of a small space, or too many in a row, were skipped."""
         trials = []
         for trial in self.study.get_trials(deepcopy=False):
             if {FOLDER, RULE} & trial.user_attrs.keys():
                 trials.append(trial)
-            elif trial.state == TrialState.RUNNING:
+            elif trial.state == TrialState.RUNNING:  # of a killed driver: it is asked again
                 self.study.tell(trial.number, state=TrialState.FAIL)
         fields, taken = self.search.fields, {point_key(trial.params) for trial in trials}
         skips = sum(1 for _ in takewhile(lambda trial: RULE in trial.user_attrs, trials[::-1]))
@@ -191,7 +184,6 @@ class Trials:
         return self.study.ask(self.space)
 
     def _broken_rule(self, point: Point) -> str:
-        """Return the rule that a point breaks, so that it is not trained; empty if none."""
         rules = self.search.fields.rules
         if rules.excludes(point):
             return EXCLUDED

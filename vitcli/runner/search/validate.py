@@ -15,7 +15,6 @@ from vitcli.runner.text import quantity
 
 
 def validate(name: str) -> dict[str, Any]:
-    """Check the fields of a file and build its models; return the problem or what was built."""
     parameters: int | None = None
     is_valid = True
     try:

@@ -51,11 +51,10 @@ def study_result(
     where: object = "",
     **declared: Any,
 ) -> StudyResult:
-    """Return the document of a study; it keeps of each record what its file holds.
+    """Return the document of a study; ``declared`` are the fields that the study itself states.
 
     ``spec`` is that of the baseline, if vitcli has trained it. ``rows`` has further fields of the
-    row of a variant, such as the ``trials`` that it shows, if not all. Errors begin with ``where``.
-    ``declared`` are the fields that the study itself states.
+    row of a variant, such as the ``trials`` that it shows, if not all.
     """
     if spec:
         declared = {
@@ -122,9 +121,7 @@ def _refuse_mixed_data(records: Sequence[RunRecord], where: object, *, has_folds
             f"{where}: its trials were trained on different images (hashes {', '.join(hashes)});"
             " train all of them again with --rerun"
         )
-    counts = sorted(
-        {record.result["num_test"] for record in records if record.result.get("num_test")}
-    )
+    counts = sorted({count for record in records if (count := record.result.get("num_test"))})
     if len(counts) > 1 and not has_folds:
         raise InputError(
             f"{where}: its trials were measured on different numbers of test images"
@@ -141,27 +138,20 @@ def read_results(
     *,
     states: States | None = None,
 ) -> StudyResult:
-    """Return the document of the trials in a study's folder and of matching saved trials.
-
-    ``states`` are those of the trials if they have been read.
-    """
+    """Return the document of a study's folder and of matching saved trials."""
     if states is None:
         states = trial_states(study, root, only, saved)
     plan = recorded_plan(study, root, saved)
     parameters = readable_json(root / PLAN).get("parameters", {})
     shown = [variant for variant in study.variants if not only or variant.name in only]
+    rows = {variant.name: _declared_row(study, variant, states) for variant in shown}
+    for name, row in rows.items():
+        row["parameters"] = parameters.get(name)
     base = study.baseline.spec
     fields = portable_fields(changed_fields(base.replace(seed=0)))
     return study_result(
-        {
-            variant.name: [states[trial.folder] for trial in study.trials([variant.name])]
-            for variant in shown
-        },
-        rows={
-            variant.name: {"parameters": parameters.get(variant.name)}
-            | _declared_row(study, variant, states)
-            for variant in shown
-        },
+        {name: [states[trial.folder] for trial in study.trials([name])] for name in rows},
+        rows=rows,
         spec=base,
         where=root,
         name=study.name,
@@ -235,7 +225,6 @@ def _declared_row(study: Study, variant: Variant, states: States) -> dict[str, A
 
 
 def _changes(study: Study, variant: Variant) -> dict[str, Any]:
-    """Return the fields of a variant that differ from the baseline, which may change some, too."""
     base = study.baseline.changes
     kept = {
         field: value

@@ -59,13 +59,10 @@ NEUTRAL = {f"train.{name}" for name in ("precision", "compile", "grad_checkpoint
 EPOCHS = "train.epochs"
 SPLITS = ("name", "resize", "fit", "val_split", "folds", "skip_bad", "corrections", "group")
 """Fields of ``data`` that decide the images of the splits; all variants share them."""
-
-
 MAX_SETTINGS = 100
 MAX_PARTS = 7
 """Most parts of a factorial study, which has 2^parts cells."""
 Cell = frozenset[str]
-"""The names of the parts that are changed."""
 
 
 class StudyFields(Spec):
@@ -100,10 +97,7 @@ class StudyFields(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A row of the table.
-
-    ``settings`` are the tuned settings; without tuning there is one empty setting.
-    """
+    """A row of the table; without tuning, ``settings`` has one empty setting."""
 
     name: str
     changes: dict[str, Any]
@@ -146,7 +140,6 @@ class Study:
     file_seeds: tuple[int, ...]
     """Seeds of the file, even if the command line replaced them."""
     planned_seeds: int
-    """Number of seeds that the file plans."""
     data: str | None = None
     """The data set, if the command line replaced that of the file."""
     typed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -189,10 +182,7 @@ class Study:
 
 
 def trial_folder(variant: str, setting: Mapping[str, Any], seed: int) -> str:
-    """Return the folder of a trial in its study, such as ``full/lr=0.001/seed0``.
-
-    Without tuning, no folder stands for the setting.
-    """
+    """Return a trial's folder in its study, such as ``full/lr=0.001/seed0``, or ``full/seed0``."""
     tuned = [re.sub(r"[^\w.=,+-]", "_", setting_text(setting, ","))] if setting else []
     return "/".join([variant, *tuned, f"seed{seed}"])
 
@@ -218,7 +208,6 @@ def load_study(
     typed: Mapping[str, Any] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Study:
-    """Read and check a study by name or path; see ``study_of``."""
     path = find_experiment(name)
     study = study_of(read_mapping(path), path, seeds, typed, options)
     return dataclasses.replace(study, typed=dict(typed or {}), options=dict(options or {}))
@@ -231,11 +220,7 @@ def study_of(
     typed: Mapping[str, Any] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Study:
-    """Return the checked study of a document, whose file is ``path``.
-
-    ``typed`` are dotted fields and their values in the base of every variant, instead of those of
-    the document; ``options`` are the options that change them, ``--set`` if absent.
-    """
+    """Return the checked study of a document, whose file is ``path``; see ``Study.typed``."""
     typed, shown = dict(typed or {}), on_command_line(typed or {}, options or {})
     raw, documents = merge_with_bases(path, document)
     raw |= load_own_code(documents) if "code" in raw else {}
@@ -337,7 +322,6 @@ def crossed_variants(
 
 
 def grid(tune: Mapping[str, list[Any]], places: Places) -> list[dict[str, Any]]:
-    """Return every combination of the tuned values; without tuning, one empty setting."""
     settings = [
         dict(zip(tune, values, strict=True)) for values in itertools.product(*tune.values())
     ]
@@ -381,15 +365,10 @@ def _variant(
     fields = typed | {field: value for field, value in changes.items() if field != "experiment"}
     own = [places.below("tune"), places.below(f"variants.{name}", label)]
     written = Places([*own, *shown.sources, *below.sources], place)
-    settings = [
-        (
-            setting,
-            with_teacher(
-                parse_experiment(override(raw, fields | setting), written), required=False
-            ),
-        )
-        for setting in grid(tune, places)
-    ]
+    settings = []
+    for setting in grid(tune, places):
+        spec = parse_experiment(override(raw, fields | setting), written)
+        settings.append((setting, with_teacher(spec, required=False)))
     if tune and not settings[0][1].data.val_split:
         raise ConfigError(f"{place}: 'tune' needs a validation split; set data.val_split")
     return Variant(name=name, changes=changes, settings=tuple(settings))
@@ -412,7 +391,6 @@ def _other_experiment(name: Any, place: str, study: Path) -> tuple[Mapping[str, 
 def _equal_compute(
     variants: Sequence[Variant], seed: int, tune: Mapping[str, list[Any]], places: Places
 ) -> tuple[tuple[Variant, ...], str]:
-    """Return the variants with the epochs that the compute of the baseline allows, and a note."""
     from vitcli.runner.train.flops import epochs_within, whole_training_flops  # needs torch
 
     if EPOCHS in tune:

@@ -24,10 +24,7 @@ WORKER_BYTES = 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class StudyCosts:
-    """Seconds for a trial of each variant, and in total with ``count`` trials at once.
-
-    None is the time of a variant whose images are not on this machine.
-    """
+    """Seconds for a trial of each variant, None without images, and of all, ``count`` at once."""
 
     by_variant: dict[str, float | None]
     flops: dict[str, int]
@@ -42,10 +39,6 @@ def dry_run_study(
     on_message: Callable[[str], None],
     spent_seconds: float = 0.0,
 ) -> StudyCosts:
-    """Return the training times: those of finished trials, or of a dry run of each other variant.
-
-    This process took ``spent_seconds`` to start; a study and its workers take them again.
-    """
     torch.set_num_threads(work.study.threads)
     once = functools.cache(on_message)
     seconds: dict[str, float | None] = {}
@@ -84,10 +77,7 @@ def dry_run_trial(
 def limit_workers(
     work: StudyWork, options: Options, count: int, on_message: Callable[[str], None]
 ) -> int:
-    """Return ``count``, or the smaller number of trials that fit into a GPU at once.
-
-    The trial that needs most memory is measured, in this process.
-    """
+    """Return ``count``, or the smaller measured number of trials that fit into a GPU at once."""
     device, wanted = pick_device(options.device), min(count, len(work.trials))
     if device.type != "cuda" or wanted < 2:
         return count

@@ -11,7 +11,7 @@ Satterthwaite 1946, https://doi.org/10.2307/3002019 (degrees of freedom).
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,10 +53,7 @@ class Effect:
 
 
 def effects(parts: Sequence[str], scores: Scores, planned: int) -> tuple[Effect, ...]:
-    """Return the main effects, then the two-way interactions; none with fewer than two whole seeds.
-
-    A look is a whole seed.
-    """
+    """Return main effects, then two-way interactions; a look is a whole seed, and they need two."""
     every = cells(parts)
     seeds = sorted(set.intersection(*({*scores.get(cell, ())} for cell in every)))
     if len(seeds) < 2:
@@ -130,7 +127,6 @@ def effects_of(doc: StudyResult) -> tuple[Effect, ...]:
 
 
 def build_effects(doc: StudyResult) -> Table:
-    """Return the main effects and the two-way interactions as a table of words."""
     effects, digits = effects_of(doc), doc.headline.digits
     rows = []
     for effect in effects:
@@ -138,10 +134,14 @@ def build_effects(doc: StudyResult) -> Table:
         seeds = quantity(effect.decided_at or 0, "seed")
         verdict = f"exists (at {seeds})" if effect.decided_at else "undecided"
         rows.append((" x ".join(effect.parts), value, p_text(effect.p_holm), verdict))
-    table = make_table(("effect", "points [95 % CI]", "p (Holm)", "verdict"), rows, (1, 2))
-    caption = f"{doc.name}: main effects and interactions."
-    notes = tuple(_notes(doc, effects))
-    return replace(table, name=f"{doc.name}-effects", caption=caption, notes=notes)
+    return make_table(
+        ("effect", "points [95 % CI]", "p (Holm)", "verdict"),
+        rows,
+        (1, 2),
+        name=f"{doc.name}-effects",
+        caption=f"{doc.name}: main effects and interactions.",
+        notes=tuple(_notes(doc, effects)),
+    )
 
 
 def _notes(doc: StudyResult, effects: Sequence[Effect]) -> list[str]:

@@ -16,7 +16,6 @@ from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 from vitcli.runner.figure_style import (
     BLUE,
     DASHES,
-    FAINT,
     GREEN,
     INK,
     MUTED,
@@ -24,6 +23,7 @@ from vitcli.runner.figure_style import (
     PINK,
     SKY_BLUE,
     VERMILION,
+    add_grid,
     add_legend_beside,
     add_title,
 )
@@ -41,7 +41,6 @@ LABEL_HEIGHT = 0.17
 
 
 def forest(doc: StudyResult) -> Figure:
-    """Draw a line for each variant: its pairs of seeds, their mean difference and 95 % interval."""
     found = compare(doc)
     shown = list(zip(doc.rows, found, strict=True))[1:]
     figure = Figure(figsize=(7.2, 1.5 + 0.42 * max(1, len(shown))), layout="constrained")
@@ -57,13 +56,11 @@ def forest(doc: StudyResult) -> Figure:
     axes.set_yticks(range(len(shown)), [label(row.variant) for row, _ in shown])
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    axes.grid(axis="x", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    add_grid(axes, "x")
     axes.margins(x=0.08)
-    axes.set_ylabel("variant")
-    axes.set_xlabel(
-        f"{doc.headline.label} minus {label(doc.rows[0].variant)}, {doc.headline.difference_unit}"
-    )
+    against = label(doc.rows[0].variant)
+    unit = doc.headline.difference_unit
+    axes.set(ylabel="variant", xlabel=f"{doc.headline.label} minus {against}, {unit}")
     baseline, title = found[0], "the baseline has no result yet"
     if baseline.score_mean is not None:
         value = score_text(baseline.score_mean, doc.headline)
@@ -71,9 +68,8 @@ def forest(doc: StudyResult) -> Figure:
     add_title(figure, f"{label(doc.name)}: {title}")
     handles, names = axes.get_legend_handles_labels()
     legend = dict(zip(names, handles, strict=True))  # each label once
-    figure.legend(
-        legend.values(), legend, loc="outside lower left", ncols=4, frameon=False, fontsize=8
-    )
+    beside: dict[str, Any] = {"loc": "outside lower left", "ncols": 4}
+    figure.legend(legend.values(), legend, frameon=False, fontsize=8, **beside)
     return figure
 
 
@@ -130,11 +126,7 @@ def _row_text(numbers: RowStatistics, digits: int) -> str:
 
 
 def curves(doc: StudyResult) -> Figure:
-    """Draw the headline number after each epoch: mean and range over the finished seeds.
-
-    Only epochs that every finished seed of a variant has are drawn. Of a factorial study, only the
-    baseline and the single parts are.
-    """
+    """Draw the headline number by epoch: mean and range over the finished seeds that have it."""
     figure = Figure(figsize=(7.2, 4.0), layout="constrained")
     axes = figure.add_subplot()
     ends = []
@@ -145,22 +137,27 @@ def curves(doc: StudyResult) -> Figure:
             continue
         colour = VARIANT_COLOURS[index % len(VARIANT_COLOURS)]
         dash = DASHES[(index + index // len(VARIANT_COLOURS)) % len(DASHES)]
-        if len(epochs) == 1:  # beside each other
+        is_point = len(epochs) == 1
+        if is_point:  # beside each other
             epochs = epochs + 0.6 * ((index + 0.5) / len(rows) - 0.5)
-        _draw_curve(axes, epochs, values, colour, dash)
+        low, mean, high = values.min(0), values.mean(0), values.max(0)
+        if len(values) > 1 and not is_point:
+            axes.fill_between(epochs, low, high, color=colour, alpha=0.15, linewidth=0)
+        elif len(values) > 1:
+            axes.vlines(epochs, low, high, color=colour, alpha=0.5, linewidth=4)
+        marker = "o" if is_point else None
+        axes.plot(epochs, mean, color=colour, linestyle=dash, linewidth=1.6, marker=marker)
         name = f"{label(row.variant)} ({len(values)})"
         ends.append((float(values[:, -1].mean()), name, colour, epochs[-1]))
     if not ends:
         return _write_instead(figure, axes, "no finished trial yet")
     figure.set_figheight(max(4.0, 1.2 + LABEL_HEIGHT * len(ends)))
     name_lines(axes, ends)
-    axes.grid(axis="y", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    add_grid(axes, "y")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.set_xlabel("epoch")
     split = "validation split" if doc.base_config.get("data.val_split") else "test images"
     unit = f", {doc.headline.unit}" if doc.headline.unit else ""
-    axes.set_ylabel(f"{doc.headline.label} on the {split}{unit}")
+    axes.set(xlabel="epoch", ylabel=f"{doc.headline.label} on the {split}{unit}")
     add_title(figure, f"{label(doc.name)}: {shown_seeds(doc)}")
     return figure
 
@@ -173,19 +170,6 @@ def shown_seeds(doc: StudyResult) -> str:
     return "mean, lowest and highest finished seed (number of seeds)"
 
 
-def _draw_curve(
-    axes: Axes, epochs: np.ndarray, values: np.ndarray, colour: str, dash: object
-) -> None:
-    low, mean, high = values.min(0), values.mean(0), values.max(0)
-    is_point = len(epochs) == 1
-    if len(values) > 1 and not is_point:
-        axes.fill_between(epochs, low, high, color=colour, alpha=0.15, linewidth=0)
-    elif len(values) > 1:
-        axes.vlines(epochs, low, high, color=colour, alpha=0.5, linewidth=4)
-    marker = "o" if is_point else None
-    axes.plot(epochs, mean, color=colour, linestyle=dash, linewidth=1.6, marker=marker)
-
-
 def curve(row: VariantResult, scale: float) -> tuple[np.ndarray, np.ndarray]:
     """Return epochs (E,) and the scaled headline number (seeds, E) of the finished trials."""
     trials = [dict(trial.curve) for trial in row.trials if trial.state == "finished"]
@@ -195,17 +179,20 @@ def curve(row: VariantResult, scale: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def name_lines(axes: Axes, ends: Sequence[tuple[float, str, str, float]]) -> None:
-    """Write each line's name beside its end; move names apart if lines end together."""
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
     step = (high - low) / max(18, len(ends) - 1)
     ordered = sorted(ends)
-    places = keep_between(spread([end[0] for end in ordered], step), step, low, high)
+    last = len(ordered) - 1
+    places = [
+        min(max(place, low + step * i), high - step * (last - i))
+        for i, place in enumerate(spread([end[0] for end in ordered], step))
+    ]
     right = max(end[3] for end in ends)
-    for place, (height, name, colour, last) in zip(places, ordered, strict=True):
+    for place, (height, name, colour, epoch) in zip(places, ordered, strict=True):
         axes.annotate(
             name,
-            (last, height),
+            (epoch, height),
             (1.04, place),
             textcoords=axes.get_yaxis_transform(),
             color=INK,
@@ -235,16 +222,7 @@ def spread(values: Sequence[float], step: float) -> list[float]:
     return [centre + step * (i - (n - 1) / 2) for centre, n in groups for i in range(n)]
 
 
-def keep_between(places: Sequence[float], step: float, low: float, high: float) -> list[float]:
-    """Move places that are ``step`` apart as little as possible to lie from ``low`` to ``high``."""
-    last = len(places) - 1
-    return [
-        min(max(place, low + step * i), high - step * (last - i)) for i, place in enumerate(places)
-    ]
-
-
 def interactions(doc: StudyResult) -> Figure:
-    """Draw main effects on the diagonal and interactions below it; those found are bold."""
     effects, parts = effects_of(doc), doc.parts
     digits = 1 if doc.headline.unit == "%" else doc.headline.digits
     figure = Figure(figsize=(1.6 + 1.15 * len(parts), 1.4 + 0.8 * len(parts)), layout="constrained")
@@ -260,8 +238,7 @@ def interactions(doc: StudyResult) -> Figure:
     image = axes.imshow(values, cmap="RdBu", vmin=-largest, vmax=largest, alpha=0.6)
     axes.set_xticks(range(len(parts)), parts, rotation=30, ha="right")
     axes.set_yticks(range(len(parts)), parts)
-    axes.set_xlabel("part")
-    axes.set_ylabel("other part")
+    axes.set(xlabel="part", ylabel="other part")
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     figure.colorbar(image, ax=axes, label=doc.headline.difference_unit, shrink=0.8)
@@ -280,7 +257,6 @@ def label(text: str) -> str:
 
 
 def pareto(doc: StudyResult) -> Figure:
-    """Draw each trial of a search as a point, score against size, and the Pareto front."""
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.add_subplot()
     finished = [row for row in doc.rows if row.validation_score is not None]
@@ -298,10 +274,8 @@ def pareto(doc: StudyResult) -> Figure:
     axes.xaxis.set_major_formatter(EngFormatter())
     axes.xaxis.set_minor_formatter(EngFormatter())
     axes.xaxis.set_minor_locator(LogLocator(subs=(2, 3, 5), numticks=8))
-    axes.grid(color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.set_xlabel("parameters (log scale)")
-    axes.set_ylabel(f"validation {doc.headline.title}")
+    add_grid(axes)
+    axes.set(xlabel="parameters (log scale)", ylabel=f"validation {doc.headline.title}")
     add_legend_beside(axes)
     add_title(figure, f"{label(doc.name)}: {doc.headline.label} against size, one seed each")
     return figure

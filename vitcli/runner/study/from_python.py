@@ -65,10 +65,6 @@ def define_study(
     given: Mapping[str, Any],
     planned_seeds: int | None = None,
 ) -> Study:
-    """Return the study of a call; it is checked like a file.
-
-    ``given`` are values for every variant, by the keys of ``FIELDS``; None keeps that of the base.
-    """
     typed = {FIELDS[key]: plain(value) for key, value in given.items() if value is not None}
     fields = base if isinstance(base, Mapping) else {"base": base}
     name = name or ("ablation" if fields is base else f"{Path(str(base)).stem}-ablation")
@@ -108,7 +104,6 @@ def run_here(study: Study, root: Path, options: Options, on_message: Listener) -
 
 
 def reporter(on_message: Listener, row: TaskRow) -> Callable[[TrialEvent], None]:
-    """Return a listener that writes a line for each ended trial, and for an epoch now and then."""
     said: set[str] = set()
     last = time.monotonic()
 

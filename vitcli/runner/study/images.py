@@ -23,21 +23,16 @@ from vitcli.runner.study.result import (
 
 Scores = NDArray[np.float64]
 MAX_EXAMPLES = 12
-"""Number of images that a contrast names."""
 
 
 @dataclass(frozen=True)
 class ImageScores:
-    """Seed -> scores of the test images (I,), in the unit of the table, and the labels (I,).
-
-    A task without labels has none.
-    """
+    """Seed -> scores of the test images (I,), in the unit of the table; labels (I,), if any."""
 
     by_seed: Mapping[int, Scores]
     labels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def crossed(self) -> Crossed | None:
-        """Return the mean squares of the scores; None for fewer than two seeds or images."""
         return _cross(np.array(list(self.by_seed.values())))
 
 
@@ -77,10 +72,7 @@ def _cross(scores: Scores) -> Crossed | None:
 def contrast(
     ours: ImageScores, theirs: ImageScores, headline: Metric, plan: Plan | None = None
 ) -> Contrast | None:
-    """Return the comparison of a variant with the baseline, over the seeds that both have.
-
-    None if there are fewer than two seeds, or if the test images differ.
-    """
+    """Return the comparison over the seeds of both; None for one seed or other test images."""
     seeds = sort_seeds(ours.by_seed.keys() & theirs.by_seed.keys(), plan)
     mine, other = (np.array([each.by_seed[seed] for seed in seeds]) for each in (ours, theirs))
     if mine.shape != other.shape or not np.array_equal(ours.labels, theirs.labels):

@@ -33,25 +33,19 @@ Interval = tuple[float, float]
 
 
 class Verdict(NamedTuple):
-    """What the looks at a row have found."""
-
     pairs: int | None = None
-    """Number of pairs of the present look if it finds it, else of the first look that did; None if
-    none did."""
+    """Number of pairs of the present look if it finds it, else of the first look that did."""
     is_higher: bool | None = None
-    """Whether the score is above that of the baseline."""
     contradicts: bool = False
     """Whether another look finds the opposite, or two intervals share no value."""
 
 
 def find_differences(rows: Sequence[Sequence[Look]], num_tests: int) -> list[Verdict]:
-    """Return what the looks at each row say of its difference from 0."""
     decisions = step_down(rows, num_tests, Look.is_clear)
     return [_settle(looks, first) for looks, first in zip(rows, decisions, strict=True)]
 
 
 def _settle(looks: Sequence[Look], first: tuple[Look, float] | None) -> Verdict:
-    """Return the verdict of all looks at a row; ``first`` finds a difference at its alpha."""
     if first is None:
         return Verdict()
     decisive, alpha = first
@@ -72,10 +66,9 @@ def find_equivalent(
 
 @dataclass(frozen=True, kw_only=True)
 class RowStatistics:
-    """Statistics of one variant.
+    """Statistics of one variant: scores in the headline's unit (percent), times in seconds.
 
-    Scores and differences are in the headline's unit (percent), times in seconds. A number that the
-    finished trials do not give is None.
+    A number that the finished trials do not give is None.
     """
 
     variant: str
@@ -101,8 +94,7 @@ class RowStatistics:
     folds, for new images. It is not adjusted for the number of variants. None for fewer than three
     pairs, or if two looks contradict each other."""
     with_images: bool = False
-    """Whether predictions are known, so that intervals and tests include the chance of the test
-    images."""
+    """Whether intervals and tests include the chance of the test images."""
     joint_low: float | None = None
     joint_high: float | None = None
     """Interval at level 1 - 0.05 / m (Bonferroni): the intervals of all variants hold together."""
@@ -122,8 +114,7 @@ class RowStatistics:
     is_higher: bool | None = None
     """Whether the score is higher than the baseline's, by that look."""
     p_equivalent: float | None = None
-    """p of two one-sided tests that the difference lies within the declared margin, by the error of
-    the interval that decides, at the present look."""
+    """p of two one-sided tests that the difference lies within the declared margin."""
     p_equivalent_holm: float | None = None
     equivalent_at: int | None = None
     """Number of pairs of the first look that found the difference within the margin."""
@@ -134,8 +125,7 @@ class RowStatistics:
     below: float | None = None
     below_low: float | None = None
     below_high: float | None = None
-    """Probability that a training of the variant scores below that of the baseline with the same
-    seed."""
+    """Probability that a training scores below that of the baseline with the same seed."""
     pairing: float | None = None
     """Spread of the paired differences over that of unpaired ones; below 1, pairing helps."""
     detectable: float | None = None
@@ -154,7 +144,6 @@ class RowStatistics:
 
 
 def withheld(states: Collection[str], baseline: Collection[str]) -> Withheld | None:
-    """Return why a row has no effect, from the states of its trials and of the baseline's."""
     if "diverged" in states:
         return "diverged"
     if "diverged" in baseline:
@@ -167,8 +156,7 @@ def judge_difference(
 ) -> Effect | None:
     """Return what a difference means; None if there are too few pairs for an interval.
 
-    better, worse: the difference exists. equivalent: it is smaller than the declared margin. Both
-    can hold. undecided: neither does, which is not "no effect".
+    It can exist and be smaller than the declared margin. Undecided is not "no effect".
     """
     if without or row.difference is None or row.joint_low is None:
         return without
@@ -181,10 +169,7 @@ def judge_difference(
 
 
 def deciding_interval(row: RowStatistics) -> Interval | None:
-    """Return the joint interval that may decide; None if the seeds allow none.
-
-    It needs no pooled variance if the study has the seeds for a p-value.
-    """
+    """Return the joint interval that decides, pooled without a p-value; None if none does."""
     is_alone = row.pooled_low is None and row.decided_at is not None
     low, high = row.pooled_low, row.pooled_high
     if row.p_holm is not None or is_alone:
@@ -193,7 +178,6 @@ def deciding_interval(row: RowStatistics) -> Interval | None:
 
 
 def direction(effect: Effect | None) -> Literal["better", "worse"] | None:
-    """Return in which direction a difference exists; None if that is open."""
     if effect is not None and effect.startswith("better"):
         return "better"
     return "worse" if effect is not None and effect.startswith("worse") else None

@@ -71,7 +71,6 @@ def can_test(pairs: int, planned: int, num_tests: int, *, folds: bool = False) -
 
 
 def seeds_needed(num_tests: int, *, folds: bool = False) -> int:
-    """Return the fewest planned seeds with which a p-value can find a difference."""
     counts = itertools.count(MIN_PAIRS)
     # A level is below its alpha, so smaller numbers need no level, which takes a moment.
     return next(
@@ -181,16 +180,13 @@ class Look:
     """With the seed variance pooled over the rows; it decides where no p-value can."""
     planned: int
     num_tests: int
-    """Number of comparisons of the study."""
     differences: Sequence[float] = ()
-    """Paired differences with independent signs. Without them, as with folds and in a factorial
-    study, the t test alone decides."""
+    """Paired differences with independent signs; without them, the t test alone decides."""
 
     def level(self, alpha: float) -> float:
         return level(self.pairs, self.planned, alpha)
 
     def interval(self, error: MeanError | None, alpha: float) -> tuple[float, float] | None:
-        """Return the interval of an error at the level of the look; None if it has no level."""
         limit = self.level(alpha)
         return error.interval(limit) if error and limit else None
 
@@ -214,7 +210,6 @@ class Look:
 
     @property
     def deciding_interval(self) -> tuple[float, float] | None:
-        """Return the joint interval that decides; None if it is unknown or a single number."""
         error = self.deciding
         if error is None or error.variance <= NOTHING:
             return None
@@ -230,7 +225,6 @@ class Look:
         return alpha if is_between else limit
 
     def is_clear(self, alpha: float) -> bool:
-        """Return whether the look finds a difference, at this step of Holm's method."""
         if self.has_test:
             return self._t <= self.level(alpha) and self._flips <= self.p_level(alpha)
         interval = self.interval(self.deciding, ALPHA / self.num_tests)

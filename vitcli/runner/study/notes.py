@@ -108,7 +108,6 @@ def _differences(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
 
 
 def plan_note(doc: StudyResult) -> str:
-    """Return how many seeds were planned, and what that means for verdicts."""
     if len(doc.rows) < 2:
         return ""
     planned, seeds = doc.planned_seeds, {trial.seed for row in doc.rows for trial in row.trials}
@@ -140,19 +139,15 @@ def plan_note(doc: StudyResult) -> str:
             f" The {doc.other_plan} planned_seeds of the file do not count, because the first plan"
             " was recorded before the first result."
         )
-    return text + _later_rows(doc)
-
-
-def _later_rows(doc: StudyResult) -> str:
     if not (doc.plan and doc.plan.versions):
-        return ""
+        return text
     names = [row.variant for row in doc.rows]
     lists = {
         "Added": [name for name in names if name not in doc.plan.versions[0]],
         "Edited": [name for name in names if name in doc.plan.edited],
     }
     said = [f"{what} after the first result: {join_words(a)}." for what, a in lists.items() if a]
-    return "".join(f" {sentence}" for sentence in [*said, doc.plan.advice] if sentence)
+    return " ".join(filter(None, [text, *said, doc.plan.advice]))
 
 
 def _tests(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
@@ -244,7 +239,6 @@ def _training(doc: StudyResult) -> str:
 
 
 def _kernels(doc: StudyResult) -> str:
-    """Return which rows were trained by other kernels, so that their times say little."""
     by_kernels: dict[str, list[str]] = {}
     for row in doc.rows:
         if row.kernels:

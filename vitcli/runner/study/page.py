@@ -27,7 +27,6 @@ from vitcli.runner.text import capitalize, setting_text
 
 RESULTS = "results.json"
 FILES = {"table.md": "md", "table.tex": "latex", "table.csv": "csv", RESULTS: "json"}
-"""File -> format."""
 CAPTIONS = {
     "forest": "Difference of each variant from the baseline, paired by seed. Circles are single"
     " seeds, squares are their mean, bars are the 95 % interval, not adjusted for the number of"
@@ -39,13 +38,10 @@ CAPTIONS = {
     " of the front.",
 }
 """Figure -> caption. ``name`` is the label of the headline number, ``seeds`` what is drawn."""
-
-
 TITLE = b"with vitcli</title>"
 
 
 def publish_outside(doc: StudyResult, folder: Path, source: Path | None = None) -> list[Path]:
-    """Write the files of results that vitcli did not train; never into the folder of a study."""
     if (folder / PLAN).exists():
         raise ConfigError(f"{folder}: the folder of a study; choose another folder")
     for path in _files(folder, doc.figures):
@@ -100,10 +96,7 @@ def _files(folder: Path, figures: Iterable[str]) -> list[Path]:
 
 
 def publish(doc: StudyResult, root: Path) -> list[Path]:
-    """Write the document, the tables, the figures and the page below ``root``; return the paths.
-
-    Nothing is written if all files exist and the document has not changed.
-    """
+    """Write all files below ``root``, unless they exist with the same document; return them."""
     results = root / RESULTS
     content = _texts(doc, root)
     expected = _files(root, doc.figures)
@@ -124,7 +117,6 @@ def _texts(doc: StudyResult, root: Path) -> dict[Path, bytes]:
 
 
 def html(doc: StudyResult, figures: dict[str, Path]) -> str:
-    """Return the page as HTML; ``figures`` maps file names to the figures to embed."""
     from vitcli.runner.study.figures import shown_seeds
 
     trials = [trial for row in doc.rows for trial in row.trials]
@@ -132,14 +124,13 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
     known = CATALOGUE[doc.data].info.class_names if doc.data in CATALOGUE else ()
     words = {"name": capitalize(doc.headline.label), "seeds": shown_seeds(doc)}
     captions = {name: text.format(**words) for name, text in CAPTIONS.items()}
+    recorded = () if doc.origin or doc.searched else TASKS[doc.task].recorded
     return pages.render(
         "report.html",
         doc=doc,
         # to_html has escaped the names already.
         table=Markup(render(doc, "html", details=len(doc.rows) > 1)),
-        figures=pages.embedded_figures(
-            figures, captions, lambda name: f"{name}: the table has its numbers"
-        ),
+        figures=pages.embedded_figures(figures, captions, "{}: the table has its numbers".format),
         contrasts=[row for row in doc.rows if row.contrast],
         classes=known if len(known) == count else [f"class {i}" for i in range(count)],
         candidates=[(row, candidate) for row in doc.rows for candidate in row.candidates],
@@ -147,9 +138,7 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
         num_finished=sum(trial.state == "finished" for trial in trials),
         score=partial(_score, doc.headline),
         setting_text=setting_text,
-        others=[]
-        if doc.origin or doc.searched
-        else [name for name in TASKS[doc.task].recorded if name != doc.headline.name],
+        others=[name for name in recorded if name != doc.headline.name],
         facts=_environment_facts(doc),
     )
 
@@ -163,6 +152,9 @@ def _environment_facts(doc: StudyResult) -> dict[str, Any]:
     if doc.origin:
         names = {"file": "file", "sha256": "SHA-256", "reading": "reading"}
         return {shown: getattr(doc.origin, name) for name, shown in names.items()}
+    images = ""
+    if doc.num_train is not None and doc.num_test is not None:
+        images = f"{doc.num_train:,} for training, {doc.num_test:,} for testing"
     facts = {
         "hardware": ", ".join(doc.hardware),
         "CPU threads per trial": doc.threads,
@@ -171,9 +163,7 @@ def _environment_facts(doc: StudyResult) -> dict[str, Any]:
         "code": ", ".join(doc.commits) + (" (with uncommitted changes)" if doc.dirty else ""),
         "data": doc.data,
         "data hash (SHA-256)": doc.data_hash,
-        "images": ""
-        if doc.num_train is None or doc.num_test is None
-        else f"{doc.num_train:,} for training, {doc.num_test:,} for testing",
+        "images": images,
         "last trial": doc.date,
         "reference": doc.reference.source if doc.reference else "",
     }

@@ -30,20 +30,16 @@ class Options:
 
     jobs: int | None = None
     pin: bool = True
-    """Pin each worker to CPU cores of its own."""
     device: str = "auto"
     data_dir: Path | None = None
     offline: bool = False
     track: tuple[str, ...] = ()
-    """Live trackers that show each trial."""
     fail_fast: bool = False
     budget: float | None = None
     """Seconds after which running trials are stopped; the next call continues them."""
     command: str = ""
-    """The command that continues the study."""
 
     def request(self) -> dict[str, Any]:
-        """Return the options that a worker needs. They are those of one driver."""
         return {
             "device": self.device,
             "data_dir": str(self.data_dir.resolve()) if self.data_dir else None,
@@ -55,14 +51,10 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyWork:
-    """The state of every trial, the trials to train, and the disk space for them."""
-
     study: Study
     root: Path
     names: tuple[str, ...]
-    """Variants to train."""
     states: dict[str, RunRecord]
-    """Trial folder -> record."""
     saved: SavedTrials | None
     """Saved trials, used where the study's folder has no result."""
     trials: list[Trial]
@@ -73,7 +65,6 @@ class StudyWork:
     parameters: dict[str, int]
     disk_bytes: int
     planned: Plan
-    """What was planned before the first result."""
 
 
 def plan_study(
@@ -84,26 +75,20 @@ def plan_study(
     rerun: Collection[str] = (),
     saved: SavedTrials | None = None,
 ) -> StudyWork:
-    """Return the work of a study, or of the variants ``only``; those of ``rerun`` train again.
-
-    Before a training, every model is built without memory, so that mistakes are found.
-    """
+    """Return the work of the variants ``only``; those of ``rerun`` train again."""
     from vitcli.runner.study.page import refuse_foreign_files  # scipy takes a moment
 
     refuse_foreign_files(root)
     states = trial_states(study, root, only, saved, ignore=rerun)
     RunDir(root).refuse_links()  # the copies of own code
     requested = study.trials(only)
-    replaced = {
-        t.folder for t in requested if t.variant in rerun and states[t.folder].state != "missing"
-    }
+    again = [t.folder for t in requested if t.variant in rerun]
+    replaced = {folder for folder in again if states[folder].state != "missing"}
     trials = [t for t in requested if t.folder in replaced or not states[t.folder].has_result]
     for trial in trials:
         with_teacher(trial.spec)
         _refuse_unknown_start(trial)
-    known = {
-        trial.variant: count for trial in requested if (count := states[trial.folder].parameters)
-    }
+    known = {t.variant: count for t in requested if (count := states[t.folder].parameters)}
     parameters = model_sizes(study) if trials else known
     return StudyWork(
         study=study,
@@ -148,8 +133,6 @@ def current_states(work: StudyWork) -> dict[str, RunRecord]:
 
 
 def saved_for_training(folder: Path, options: Options) -> SavedTrials:
-    """Return the saved trials that this machine could have trained."""
-
     @functools.cache
     def data_hash(spec: DataSpec) -> str | None:
         from vitcli.runner.data.load import load_data
@@ -175,7 +158,6 @@ def states_without_result(states: Mapping[str, RunRecord]) -> dict[str, RunRecor
 
 
 def count_states(states: Mapping[str, RunRecord]) -> str:
-    """Return the number of trials in each state, such as ``12 finished, 5 missing``."""
     names = [state.state for state in states.values()]
     return ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(sorted(names)))
 
@@ -193,10 +175,7 @@ def name_trials(reasons: Mapping[str, str]) -> dict[str, str]:
 
 
 def explain_states(states: Mapping[str, RunRecord], *, only_reasons: bool = False) -> list[str]:
-    """Return a line for each state and reason, which names all of its trials.
-
-    With ``only_reasons``, states without a reason have no line.
-    """
+    """Return a line for each state and reason, or only each reason, with all of its trials."""
     texts = {
         folder: state.state + (f" ({state.reason})" if state.reason else "")
         for folder, state in states.items()
@@ -206,7 +185,6 @@ def explain_states(states: Mapping[str, RunRecord], *, only_reasons: bool = Fals
 
 
 def model_size(spec: ExperimentSpec) -> int:
-    """Return the number of parameters; the model is built without memory."""
     from vitcli.core.inspect.cost import count_parameters
     from vitcli.runner.data.load import describe_data
     from vitcli.runner.experiment.build import abstract_module
@@ -215,7 +193,6 @@ def model_size(spec: ExperimentSpec) -> int:
 
 
 def model_sizes(study: Study) -> dict[str, int]:
-    """Return variant -> number of parameters, of models that are built without memory."""
     sizes: dict[str, int] = {}
     for variant in study.variants:
         try:

@@ -37,7 +37,6 @@ class Removal:
     is_study: bool
 
     def describe(self) -> str:
-        """Return what will be removed, such as ``study parts (6 trials, 12.3 MB)``."""
         files = (path for path in self.folder.rglob("*") if not path.is_dir())
         size = f"{sum(path.lstat().st_size for path in files) / 1e6:,.1f} MB"
         if not self.is_study:
@@ -46,7 +45,6 @@ class Removal:
 
 
 def find_removal(text: str) -> Removal:
-    """Find a study or a run by its folder or its name under runs/, or by its experiment."""
     for folder in (Path(text), RUNS / text) if text else ():
         study = RunDir(folder)
         if not study.exists and {"study", "trials"} <= readable_json(folder / PLAN).keys():
@@ -78,7 +76,6 @@ def remove(removals: Sequence[Removal]) -> list[str]:
 
 
 def _remove_study_files(folder: Path) -> list[str]:
-    """Delete what a study writes beside its trials; return files that vitcli did not write."""
     try:
         trials = readable_json(folder / PLAN).get("trials")
         entries = trials.values() if isinstance(trials, dict) else ()
@@ -96,7 +93,6 @@ def _remove_study_files(folder: Path) -> list[str]:
 
 
 def _study_files(folder: Path) -> list[Path]:
-    """Return the files that vitcli may have written into a study's folder, beside its trials."""
     from vitcli.runner.study.figures import FIGURES  # matplotlib takes a second
 
     figures = folder / "figures"

@@ -17,7 +17,6 @@ from vitcli.runner.text import portable
 
 
 def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
-    """Return one document for runs that differ in their seeds only."""
     records = sorted(map(_read_finished, runs), key=lambda record: record.seed)
     if all(record.state == "diverged" for record in records):
         raise InputError("none of these runs has a result: all of them diverged")
@@ -35,7 +34,6 @@ def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
 
 
 def _read_finished(run: RunDir) -> RunRecord:
-    """Return the record of a run that has ended and has every number that a document needs."""
     refuse_unreadable(run)
     record = read_record(run)
     if record.problems:
@@ -86,7 +84,6 @@ def _refuse_mixture(records: Sequence[RunRecord]) -> None:
 
 
 def training_command(record: RunRecord, seeds: Sequence[int]) -> str:
-    """Return the command that trains these runs again, whatever the user typed for them."""
     name, spec = str(record.experiment), record.spec
     try:
         find_experiment(name)

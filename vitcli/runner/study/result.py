@@ -22,7 +22,6 @@ MIN_PAIRS = 3
 EXACT_LOOKS = 64
 """Number of looks whose dependence is computed. A longer plan has no looks before it, and each
 look after so many has the part of alpha that it spends as its level, which is smaller."""
-
 PRUNED = "pruned"
 """The beginning of the reason of a trial that a search stopped early."""
 FIGURE_FORMATS = ("png", "svg", "pdf")
@@ -117,7 +116,6 @@ class Contrast(Spec):
     """Numbers of the images at which the variant loses most, in the order of the test set."""
 
     def at(self, pairs: int) -> Crossed | None:
-        """Return the mean squares of the first pairs of seeds; None if they are not known."""
         return next((e for e in (self.crossed, *self.looks) if e.num_seeds == pairs), None)
 
 
@@ -150,7 +148,6 @@ class Plan(Spec):
 
     @property
     def baselines(self) -> list[str]:
-        """Return the hash of each version's baseline."""
         return [next(iter(version.values())) for version in self.versions]
 
     @property
@@ -274,7 +271,6 @@ class Origin(Spec):
 
     @property
     def metric(self) -> Metric:
-        """Return how the scores are shown."""
         return replace(
             METRICS.get(self.score) or Metric(name=self.score, label=self.score),
             scale=100 if self.unit else 1,
@@ -289,12 +285,9 @@ class Searched(Spec):
 
     sampler: str
     seed: int
-    """Random seed of the sampler."""
     pruning: str
     num_trials: int
-    """Number of configurations that the search asks for."""
     space: dict[str, str]
-    """Dotted field -> its values, as text."""
     skipped: dict[str, int] = Field(default_factory=dict)
     """Rule -> number of points that broke it, so that they were not trained."""
     states: dict[str, int]
@@ -309,7 +302,6 @@ class StudyResult(Spec):
     hypothesis: str = Field("", exclude_if=_is_empty)
     """Expected result, as the study file states it; omitted from files if empty."""
     command: str
-    """The command that prints this table."""
     commits: Annotated[tuple[str, ...], AcceptsList] = ()
     """Commits of the code that trained the trials; several if vitcli was updated in between."""
     dirty: bool = False
@@ -324,7 +316,6 @@ class StudyResult(Spec):
     """Trials that were continued in another environment or with other settings, so their bits
     differ."""
     threads: int = 1
-    """CPU threads of each trial."""
     data: str
     data_hash: str = ""
     num_train: int | None = None
@@ -386,7 +377,6 @@ class StudyResult(Spec):
 
     @property
     def folds(self) -> int | None:
-        """Return the number of folds, whose runs share training images; None without folds."""
         return self.base_config.get("data.folds")
 
     @property
@@ -403,13 +393,11 @@ class StudyResult(Spec):
 
     @property
     def compares_compute(self) -> bool:
-        """Return whether the trials of some rows take more than 1 % more operations than others."""
         costs = [row.flops for row in self.rows if row.flops is not None]
         return bool(costs) and max(costs) > 1.01 * min(costs)
 
     @property
     def compares_models(self) -> bool:
-        """Return whether the rows are different models, so that their cost matters."""
         model_fields = {
             "experiment", "model.family", "model.attention", "model.patch_size",
             "model.patch_embed",

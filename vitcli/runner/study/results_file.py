@@ -59,8 +59,7 @@ THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+", re.ASCII)
 """A number with signs between thousands, or one with three decimals."""
 WHOLE = re.compile(r"(-?\d{1,40})([.,]0+)?", re.ASCII)
 """A whole number, perhaps as pandas writes it beside empty cells."""
-ARRAYS = {"labels": "label", "predictions": "prediction", "predicted": "prediction"}
-"""Other names of arrays."""
+OTHER_ARRAYS = {"labels": "label", "predictions": "prediction", "predicted": "prediction"}
 OF_IMAGES = {"correct", "label", "prediction", "probability", "logits"}
 FLAGS = {"true": "1", "false": "0"}
 UNITS = {"percent": "in percent", "fraction": "as a fraction of 1", "none": "as it stands"}
@@ -344,7 +343,6 @@ def _results(
 
 
 def _images(folder: Path, files: Mapping[str, str]) -> dict[str, PerImage]:
-    """Return what each file says of the images, by place, in the order of the first file."""
     images: dict[str, PerImage] = {}
     names: list[tuple[str, ...]] = []
     for place, text in files.items():
@@ -387,8 +385,9 @@ def _arrays(path: Path, inside: str) -> Arrays:
 
 
 def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]]]:
-    """Return the scores and labels of the images, and what names them."""
-    known = {ARRAYS.get(name.casefold(), name.casefold()): array for name, array in arrays.items()}
+    known = {
+        OTHER_ARRAYS.get(name.casefold(), name.casefold()): array for name, array in arrays.items()
+    }
     texts = {name for name in OF_IMAGES & known.keys() if known[name].dtype.kind == "U"}
     known |= {name: known[name].astype(np.float64) for name in texts}  # of a CSV file
     labels = np.asarray(known.get("label", ()), np.int64)

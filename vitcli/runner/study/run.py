@@ -43,7 +43,6 @@ def run_study(
     *,
     save: Path | None = None,
 ) -> dict[str, RunRecord]:
-    """Train what is left of a study; return the state of every trial afterwards."""
     if save:
         make_folder(save)
         save_results(work, save)
@@ -169,10 +168,7 @@ def _check_disk(work: StudyWork, count: int) -> None:
 
 
 def write_plan(work: StudyWork, options: Options, *, keep: bool = False) -> None:
-    """Write everything that a worker needs to know, before the first worker starts.
-
-    With ``keep``, trials that only the present plan has stay in it: another driver trains them.
-    """
+    """Write what a worker must know; with ``keep``, the trials of another driver stay in it."""
     study = work.study
     trials = {trial.folder: plan_entry(trial) for trial in study.trials()}
     kept = [record for folder, record in work.states.items() if folder not in work.replaced]
@@ -213,10 +209,7 @@ def _is_written(work: StudyWork) -> bool:
 
 
 def save_results(work: StudyWork, target: Path, folder: str | None = None) -> None:
-    """Save results of the study's own folder to ``target``: one trial's, or all that are kept.
-
-    Beside them is the plan. The first one stays; it learns only of later rows and seeds.
-    """
+    """Save one trial's result to ``target``, or all that are kept, beside the first plan."""
     for trial in work.study.trials(work.names):
         if trial.folder == folder or (folder is None and trial.folder not in work.replaced):
             run = RunDir(work.root / trial.folder)

@@ -28,9 +28,8 @@ class SavedTrials:
     """The saved trials below a folder; a damaged file is an InputError.
 
     ``precision_of`` returns the precision in which this machine would train an experiment. Without
-    it, results are only displayed, and the first result decides the precision. ``data_hash_of``
-    returns the hash of the images here, or None if there are no images. It is called only for image
-    folders, because their names do not identify the contents.
+    it, the first result decides. ``data_hash_of`` returns the hash of the images here, or None. It
+    is called only for image folders, because their names do not identify the contents.
     """
 
     def __init__(
@@ -72,11 +71,7 @@ class SavedTrials:
         known: Mapping[str, RunRecord],
         weights: Mapping[str, str],
     ) -> dict[str, RunRecord]:
-        """Return trial folder -> saved trial with the same configuration, data and precision.
-
-        Saved records must agree with ``known``, the first results of the study itself, by the field
-        ``train.precision``.
-        """
+        """Return trial folder -> saved trial that fits it and ``known``, the first results."""
         taken: dict[str, RunRecord] = {}
         known, weights = dict(known), dict(weights)
         self.refused = {}
@@ -119,19 +114,13 @@ class SavedTrials:
 
 
 def weights_used(record: RunRecord, spec: ExperimentSpec) -> dict[str, str]:
-    """Return run -> SHA-256 of its weights, for the runs that a trial started or learned from.
-
-    Runs whose weights are not known are left out.
-    """
+    """Return run -> known SHA-256 of its weights, for runs a trial started or learned from."""
     runs = {spec.train.init: record.init_sha256, teacher_run(spec): record.teacher_sha256}
     return {run: sha256 for run, sha256 in runs.items() if run and sha256}
 
 
 def other_weights(record: RunRecord, spec: ExperimentSpec) -> str:
-    """Return why a trial used other weights of a run than it has now.
-
-    The text is empty if they are the same, or if the run is not at hand.
-    """
+    """Return which run at hand has other weights now than a trial used; empty if none has."""
     used = weights_used(record, spec)
     if not used:
         return ""
@@ -145,7 +134,6 @@ def other_weights(record: RunRecord, spec: ExperimentSpec) -> str:
 
 
 def save_trial(folder: Path, study: str, trial: Trial, record: RunRecord, *, replace: bool) -> None:
-    """Save a trial with a result in ``folder``; see ``store.save``."""
     value = {
         "study": study,
         "variant": trial.variant,

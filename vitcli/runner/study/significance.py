@@ -31,21 +31,8 @@ BISECTIONS = 52
 
 
 def rounded(value: float | np.floating) -> float:
-    """Return a value without the rounding noise of floats.
-
-    The noise would make 84.4 - 93.1 differ from -8.7, and would break ties.
-    """
+    """Return a value without the rounding noise of floats, which would break ties."""
     return round(float(value), 12)
-
-
-def t_interval(values: Sequence[float], alpha: float = ALPHA) -> tuple[float, float]:
-    """Return mean +- t(1 - alpha / 2, n - 1) sd / sqrt(n) of at least two values.
-
-    The width is zero if all values are equal.
-    """
-    mean, error = np.mean(values), np.std(values, ddof=1) / len(values) ** 0.5
-    half = error * special.stdtrit(len(values) - 1, 1 - alpha / 2)
-    return rounded(mean - half), rounded(mean + half)
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:
@@ -73,7 +60,6 @@ def _all_signs(count: int) -> list[NDArray[np.int8]]:
 
 
 def _random_signs(count: int) -> Iterator[NDArray[np.int8]]:
-    """Yield random signs, RESAMPLES rows of ``count`` in all."""
     random, patterns = np.random.default_rng(0), np.array([-1, 1], np.int8)
     for part in np.array_split(np.arange(RESAMPLES), -(-RESAMPLES * count // SIGNS_AT_ONCE)):
         yield random.choice(patterns, (len(part), count))
@@ -118,10 +104,7 @@ def probability_below(
 
 
 def pairing_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """Return the spread of the paired differences over that of unpaired ones.
-
-    Below 1, pairing makes intervals narrower. None if nothing varies.
-    """
+    """Return the spread of paired differences over that of unpaired ones; None if both are 0."""
     apart = float(np.var(ours, ddof=1) + np.var(theirs, ddof=1)) ** 0.5
     return rounded(np.std(np.subtract(ours, theirs), ddof=1) / apart) if apart else None
 
@@ -144,10 +127,7 @@ def shared_freedom(num_rows: int, freedom: float) -> float:
 
 
 def pool_seed_variance(rows: Sequence[Sequence[float]]) -> SeedVariance | None:
-    """Return the seed variance pooled over rows of paired differences from one baseline.
-
-    Rows of fewer than MIN_PAIRS pairs do not count. None for fewer than two rows.
-    """
+    """Return the seed variance pooled over the rows with enough pairs; None for one row."""
     counted = [row for row in rows if len(row) >= MIN_PAIRS]
     if len(counted) < 2:
         return None
@@ -221,25 +201,18 @@ class MeanError:
         return self.seed_share * of_seeds + (1 - self.seed_share) * of_images
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Return the interval of the mean at level 1 - alpha."""
         half = self.limit(alpha / 2) * self.variance**0.5
         return self.mean - half, self.mean + half
 
     def detectable(self, level: float) -> float:
-        """Return the difference that a two-sided t test at a level finds with probability POWER.
-
-        With test images, the degrees of freedom are Satterthwaite's.
-        """
+        """Return the difference that is found with probability POWER, by Satterthwaite."""
         share = self.seed_share
         below = share**2 / self.seed_freedom + (1 - share) ** 2 / self.image_freedom
         found = special.nctdtrinc(1 / below, 1 - POWER, self.limit(level / 2))
         return rounded(found * self.variance**0.5)
 
     def tail(self, distance: float) -> float:
-        """Return the one-sided p of a mean that lies ``distance`` away from the tested value.
-
-        A negative distance has a p above 0.5. It agrees with ``interval``.
-        """
+        """Return the one-sided p of a mean that lies ``distance`` beyond the tested value."""
         if self.variance == 0:
             return float(distance <= 0)
         if distance < 0:

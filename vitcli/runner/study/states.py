@@ -71,10 +71,7 @@ def trial_without_result(trial: Trial, state: State, reason: str = "") -> RunRec
 
 
 def trial_state(trial: Trial, run: RunDir, threads: int, split: str = "test") -> RunRecord:
-    """Return the record of a trial, which is stale unless its folder holds exactly this trial.
-
-    ``split`` is that of its result: a trial of a search has no test images.
-    """
+    """Return the record of a trial, which is stale unless its folder holds exactly this trial."""
     if not run.exists:
         return trial_without_result(trial, "missing")
     refuse_unreadable(run)
@@ -137,7 +134,6 @@ def _missing_numbers(record: RunRecord, split: str) -> str:
 
 
 def kept_numbers(record: RunRecord) -> dict[str, Any]:
-    """Return the numbers that a study keeps; only a finished trial has any."""
     if record.state != "finished":
         return {}
     names = [f"{split}_{name}" for split in ("test", "val") for name in record.task.numbers]

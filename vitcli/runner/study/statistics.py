@@ -41,8 +41,6 @@ def compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
 
     p-values are Holm-adjusted over all variants of the study, shown or not. A row without a p-value
     counts as p = 1, so it never makes another row's p-value smaller.
-
-    Tables, figures and page of a document ask for the same numbers, so the last ones are kept.
     """
     if not (_LATEST and _LATEST[0][0] is doc):
         _LATEST[:] = [(doc, _compare(doc))]
@@ -50,7 +48,7 @@ def compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
 
 
 _LATEST: list[tuple[StudyResult, tuple[RowStatistics, ...]]] = []
-"""The last document that was compared, and its numbers."""
+"""The last document that was compared, and its numbers, for its tables, figures and page."""
 
 
 def _compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
@@ -116,17 +114,11 @@ def paired_differences(
 
 
 def looks_of(doc: StudyResult) -> list[list[Look]]:
-    """Return the looks at each row but the baseline.
-
-    With predictions, only those looks are known whose mean squares the document holds.
-    """
+    """Return the looks at each row but the baseline: with predictions, those of the document."""
     baseline, *variants = doc.rows
     differences = [paired_differences(row, baseline, doc) for row in variants]
-    counted = [
-        each
-        for row, each in zip(variants, differences, strict=True)
-        if _withheld(row, doc) != "diverged"
-    ]
+    pairs_of_rows = zip(variants, differences, strict=True)
+    counted = [values for row, values in pairs_of_rows if _withheld(row, doc) != "diverged"]
     # A table of some rows could pool another variance than the whole, and so decide more. With
     # folds, a p-value decides with any number of seeds, so none is pooled.
     is_pooled = len(variants) >= doc.num_comparisons and not doc.folds
@@ -142,26 +134,22 @@ def looks_of(doc: StudyResult) -> list[list[Look]]:
                 pools[pairs] = pool_seed_variance([each[:pairs] for each in counted])
             own, pooled = _errors(row, first, pools.get(pairs), doc)
             if own is not None:
-                looks[-1].append(
-                    Look(
-                        pairs=pairs,
-                        own=own,
-                        pooled=pooled,
-                        planned=doc.planned_seeds,
-                        num_tests=num_tests(doc),
-                        differences=() if doc.folds else first,
-                    )
+                look = Look(
+                    pairs=pairs,
+                    own=own,
+                    pooled=pooled,
+                    planned=doc.planned_seeds,
+                    num_tests=num_tests(doc),
+                    differences=() if doc.folds else first,
                 )
+                looks[-1].append(look)
     return looks
 
 
 def _errors(
     row: VariantResult, differences: Sequence[float], pool: SeedVariance | None, doc: StudyResult
 ) -> tuple[MeanError | None, MeanError | None]:
-    """Return the errors of the mean of the first differences: own, and pooled if there is a pool.
-
-    They include the test images, if known. Here alone it is decided what a mean varies with.
-    """
+    """Return the own and the pooled error of the mean, with the chance of the images, if known."""
     if row.contrast:
         known = row.contrast.at(len(differences))
         if known is None:
@@ -200,7 +188,6 @@ def _describe_row(row: VariantResult, doc: StudyResult) -> RowStatistics:
 
 
 def _compare_row(row: VariantResult, looks: Sequence[Look], doc: StudyResult) -> RowStatistics:
-    """Return the statistics of a row with its differences from the baseline, but no verdict."""
     baseline = doc.rows[0]
     differences = paired_differences(row, baseline, doc)
     missing, needed = _missing(row, len(differences), doc)
@@ -294,18 +281,12 @@ def interval_of_looks(
 
 
 def _is_valid(row: VariantResult, doc: StudyResult) -> bool:
-    """Return whether no trial of the row and of the baseline diverged.
-
-    Otherwise the trials that are left are a biased sample, for which no test is valid.
-    """
+    """Return whether no trial of the row and baseline diverged, which would bias those left."""
     return _withheld(row, doc) in (None, "incomplete")
 
 
 def sampling_error(doc: StudyResult) -> float | None:
-    """Return the half-width in points of the 95 % interval of the baseline's accuracy.
-
-    It is the error from the choice of test images: 1.96 sqrt(a (1 - a) / num_test).
-    """
+    """Return 1.96 sqrt(a (1 - a) / num_test) of the baseline's accuracy a, in points."""
     baseline = _describe_row(doc.rows[0], doc).score_mean if doc.rows else None
     if baseline is None or not doc.num_test or doc.headline.unit != "%":
         return None

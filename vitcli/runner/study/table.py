@@ -44,8 +44,6 @@ FORMATS = ("text", "md", "latex", "csv", "json", "html")
 
 @dataclass(frozen=True, kw_only=True)
 class TableRow:
-    """A row of the document and its statistics."""
-
     row: VariantResult
     found: RowStatistics
     is_baseline: bool
@@ -53,8 +51,8 @@ class TableRow:
     """Number of decimal places of scores and differences."""
 
 
-FilledColumn = tuple[Column, Callable[[TableRow], str]]
-"""A column and the function that returns its cell in a row."""
+FilledColumn = tuple[str, str, Callable[[TableRow], str]]
+"""A column's header and alignment, and the function that returns its cell in a row."""
 
 
 def render(
@@ -67,8 +65,7 @@ def render(
 ) -> str:
     """Return the document as a table in one of ``FORMATS``, without a newline at the end.
 
-    Lines of text are as long as the columns need, unless there is a ``width``. ``details`` adds a
-    second table; csv and json always hold its numbers.
+    ``details`` adds a second table; csv and json always hold its numbers.
     """
     if form not in FORMATS:
         raise ConfigError(f"no form {form!r} of a table; choose one of {', '.join(FORMATS)}")
@@ -99,13 +96,8 @@ def build(doc: StudyResult) -> Table:
         return _build_search(doc)
     numbers = compare(doc)
     columns = _columns(doc, numbers)
-    return Table(
-        name=doc.name,
-        caption=_caption(doc),
-        columns=tuple(column for column, _ in columns),
-        rows=_fill(doc, numbers, columns),
-        notes=tuple(notes(doc, numbers).values()),
-    )
+    sentences = tuple(notes(doc, numbers).values())
+    return _fill(doc, numbers, columns, name=doc.name, caption=_caption(doc), notes=sentences)
 
 
 def _caption(doc: StudyResult) -> str:
@@ -126,7 +118,7 @@ def _build_search(doc: StudyResult) -> Table:
             row.variant,
             "" if row.validation_score is None else f"{scale * row.validation_score:.{digits}f}",
             _count(row.parameters),
-            "" if row.forward_flops is None else f"{row.forward_flops / 1e6:,.1f}",
+            _mflop(row),
             "*" if row.variant in front else "",
             *(_value(row.changes.get(field)) for field in fields),
             *(PRUNED if t.reason.startswith(PRUNED) else t.state for t in row.trials if has_states),
@@ -137,12 +129,16 @@ def _build_search(doc: StudyResult) -> Table:
     score = f"validation {doc.headline.title}"
     header = ["trial", score, "parameters", "MFLOP", "front", *names]
     header += ["state"] * has_states + ["training time"]
-    table = make_table(header, rows, (1, 2, 3, len(header) - 1))
-    return replace(table, name=doc.name, caption=_caption(doc), notes=tuple(search_notes(doc)))
+    numeric, sentences = (1, 2, 3, len(header) - 1), tuple(search_notes(doc))
+    return make_table(header, rows, numeric, name=doc.name, caption=_caption(doc), notes=sentences)
 
 
 def _value(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else format_value(value)
+
+
+def _mflop(row: VariantResult) -> str:
+    return "" if row.forward_flops is None else f"{row.forward_flops / 1e6:,.1f}"
 
 
 def _for_print(doc: StudyResult, table: Table) -> Table:
@@ -160,17 +156,14 @@ def _for_print(doc: StudyResult, table: Table) -> Table:
         for found in numbers
         if found.lacks_test
     ]
-    sentences = {
-        "Mean \u00b1 standard deviation over n seeds.": any(
-            row.score_sd is not None for row in numbers
-        ),
-        "In brackets: 95 % interval of the difference, paired by seed.": any(
-            row.ci_low is not None for row in numbers
-        ),
-        f"{DASH}: a p-value needs {max(lacking, default=0)} planned seeds.": lacking
-        and not doc.parts,
-    }
-    legend = " ".join(text for text, is_shown in sentences.items() if is_shown)
+    sentences = []
+    if any(row.score_sd is not None for row in numbers):
+        sentences.append("Mean \u00b1 standard deviation over n seeds.")
+    if any(row.ci_low is not None for row in numbers):
+        sentences.append("In brackets: 95 % interval of the difference, paired by seed.")
+    if lacking and not doc.parts:
+        sentences.append(f"{DASH}: a p-value needs {max(lacking)} planned seeds.")
+    legend = " ".join(sentences)
     return replace(table, rows=rows, legend=legend)
 
 
@@ -180,66 +173,67 @@ def build_details(doc: StudyResult) -> Table:
     has_images = doc.headline.unit == "%" and any(found.with_images for found in numbers)
     pool_decides = any(found.lacks_test and found.pooled_low is not None for found in numbers)
     every: list[tuple[bool, FilledColumn, str]] = [
-        (True, (Column("variant", "l"), lambda line: line.row.variant), ""),
+        (True, ("variant", "l", lambda line: line.row.variant), ""),
         (
             True,
-            (Column("joint interval", "r"), _joint),
+            (
+                "joint interval",
+                "r",
+                lambda line: interval(line.found.joint_low, line.found.joint_high, line.digits),
+            ),
             f"Joint interval: with alpha 0.05 / {m} (Bonferroni), so that the intervals of all rows"
             " hold together, at every look.",
         ),
         (
             pool_decides,
-            (Column("pooled interval", "r"), _pooled),
+            (
+                "pooled interval",
+                "r",
+                lambda line: interval(line.found.pooled_low, line.found.pooled_high, line.digits),
+            ),
             "Pooled interval: the joint interval with the seed variance pooled over the rows, or"
             " with the row's own if that is larger. It decides, because a p-value needs a plan of"
             f" {seeds_needed(m)} seeds.",
         ),
         (
             doc.folds is None,
-            (Column("P(below baseline)", "r"), _below),
+            ("P(below baseline)", "r", _below),
             "P(below baseline): share of the seeds with which the variant is lower; a tie counts"
             " one half.",
         ),
         (
             True,
-            (Column("paired spread", "r"), lambda line: plain(line.found.pairing, 2)),
+            ("paired spread", "r", lambda line: plain(line.found.pairing, 2)),
             "Paired spread: standard deviation of the paired differences over that of unpaired"
             " ones; pairing by seed helps if it is below 1.",
         ),
         (
             True,
-            (Column("detectable", "r"), lambda line: plain(line.found.detectable, line.digits)),
+            ("detectable", "r", lambda line: plain(line.found.detectable, line.digits)),
             f"Detectable: the difference that this many seeds find with probability {POWER} at the"
             " level of the planned look.",
         ),
         (
             doc.margin is not None,
-            (Column("p equivalent (Holm)", "r"), lambda line: p_text(line.found.p_equivalent_holm)),
+            ("p equivalent (Holm)", "r", lambda line: p_text(line.found.p_equivalent_holm)),
             "",
         ),
         (
             has_images,
-            (Column("lost and won images", "r"), _images),
+            ("lost and won images", "r", _images),
             "Lost and won images: test images that every seed of the baseline gets right and every"
             " seed of the variant wrong, and the reverse.",
         ),
     ]
     shown = [(column, note) for is_shown, column, note in every if is_shown]
-    return Table(
+    return _fill(
+        doc,
+        numbers,
+        [column for column, _ in shown],
         name=f"{doc.name}-details",
         caption=f"{doc.name}: how certain the differences are.",
-        columns=tuple(header for (header, _), _ in shown),
-        rows=_fill(doc, numbers, [column for column, _ in shown]),
         notes=tuple(note for _, note in shown if note),
     )
-
-
-def _joint(line: TableRow) -> str:
-    return interval(line.found.joint_low, line.found.joint_high, line.digits)
-
-
-def _pooled(line: TableRow) -> str:
-    return interval(line.found.pooled_low, line.found.pooled_high, line.digits)
 
 
 def _below(line: TableRow) -> str:
@@ -255,41 +249,44 @@ def _images(line: TableRow) -> str:
 
 
 def _fill(
-    doc: StudyResult, numbers: Sequence[RowStatistics], columns: Sequence[FilledColumn]
-) -> tuple[tuple[str, ...], ...]:
+    doc: StudyResult,
+    numbers: Sequence[RowStatistics],
+    columns: Sequence[FilledColumn],
+    **fields: Any,
+) -> Table:
     lines = [
         TableRow(row=row, found=found, is_baseline=i == 0, digits=doc.headline.digits)
         for i, (row, found) in enumerate(zip(doc.rows, numbers, strict=True))
     ]
-    return tuple(tuple(cell(line) for _, cell in columns) for line in lines)
+    return Table(
+        columns=tuple(Column(header, align) for header, align, _ in columns),
+        rows=tuple(tuple(cell(line) for *_, cell in columns) for line in lines),
+        **fields,
+    )
 
 
 def _columns(doc: StudyResult, numbers: Sequence[RowStatistics]) -> list[FilledColumn]:
-    """Return the columns that are not empty in this study."""
     states = {trial.state for row in doc.rows for trial in row.trials}
     every: list[tuple[object, FilledColumn]] = [
-        (True, (Column("variant", "l"), lambda line: line.row.variant)),
-        (not doc.origin, (Column("parameters", "r"), lambda line: _count(line.row.parameters))),
-        (doc.compares_models, (Column("MFLOP per image", "r"), _flops)),
-        (True, (Column("n", "r"), lambda line: str(line.found.n))),
-        (states - set(RESULT_STATES), (Column("not finished", "l"), _unfinished)),
-        (True, (Column(doc.headline.title, "r"), _score)),
-        (not doc.parts, (Column("difference [95 % CI]", "r"), _difference)),
+        (True, ("variant", "l", lambda line: line.row.variant)),
+        (not doc.origin, ("parameters", "r", lambda line: _count(line.row.parameters))),
+        (doc.compares_models, ("MFLOP per image", "r", lambda line: _mflop(line.row))),
+        (True, ("n", "r", lambda line: str(line.found.n))),
+        (states - set(RESULT_STATES), ("not finished", "l", _unfinished)),
+        (True, (doc.headline.title, "r", _score)),
+        (not doc.parts, ("difference [95 % CI]", "r", _difference)),
         (
             not doc.parts,
-            (Column(P, "r"), lambda line: missing_seeds(line.found) or p_text(line.found.p_holm)),
+            (P, "r", lambda line: missing_seeds(line.found) or p_text(line.found.p_holm)),
         ),
-        (has_effects(doc, numbers), (Column("effect", "l"), _effect)),
-        ("diverged" in states, (Column("diverged", "r"), _diverged)),
-        (any(row.candidates for row in doc.rows), (Column("chosen setting", "l"), _chosen)),
-        (doc.compares_models, (Column("images/s", "r"), _speed)),
-        (doc.compares_compute, (Column("TFLOP per trial", "r"), lambda line: tera(line.row.flops))),
+        (has_effects(doc, numbers), ("effect", "l", _effect)),
+        ("diverged" in states, ("diverged", "r", _diverged)),
+        (any(row.candidates for row in doc.rows), ("chosen setting", "l", _chosen)),
+        (doc.compares_models, ("images/s", "r", _speed)),
+        (doc.compares_compute, ("TFLOP per trial", "r", lambda line: tera(line.row.flops))),
         (
             not doc.origin,
-            (
-                Column("training time per trial", "r"),
-                lambda line: rough_duration(line.found.seconds_mean),
-            ),
+            ("training time per trial", "r", lambda line: rough_duration(line.found.seconds_mean)),
         ),
     ]
     return [column for shown, column in every if shown] + _source_columns(doc)
@@ -305,25 +302,20 @@ def _source_columns(doc: StudyResult) -> list[FilledColumn]:
             return _count(getattr(source.get(line.row.variant), name, None))
 
         shown = any(getattr(row, name) for row in source.values())
-        return [(Column(f"source's {name}", "r"), cell)] if shown else []
+        return [(f"source's {name}", "r", cell)] if shown else []
 
+    title = doc.headline.title
+    verdict = "verdict" if doc.same_setting else "direction only"
     return [
-        (
-            Column(f"source's {doc.headline.title}", "r"),
-            lambda line: plain(line.found.source_score, line.digits),
-        ),
-        (Column("source's drop", "r"), lambda line: signed(line.found.source_drop, line.digits)),
+        (f"source's {title}", "r", lambda line: plain(line.found.source_score, line.digits)),
+        ("source's drop", "r", lambda line: signed(line.found.source_drop, line.digits)),
         *given("parameters"),
         *given("hours"),
-        (
-            Column("verdict" if doc.same_setting else "direction only", "l"),
-            lambda line: line.found.verdict or "",
-        ),
+        (verdict, "l", lambda line: line.found.verdict or ""),
     ]
 
 
 def score_text(score: float, headline: Metric) -> str:
-    """Return a score, which is scaled already, with its unit."""
     return f"{score:.{headline.digits}f} {headline.unit}".strip()
 
 
@@ -352,7 +344,6 @@ def _score(line: TableRow) -> str:
 
 
 def _difference(line: TableRow) -> str:
-    """Return the difference, its interval, and its number of pairs if that differs from n."""
     found, digits = line.found, line.digits
     if line.is_baseline:
         return "baseline"
@@ -365,14 +356,9 @@ def _difference(line: TableRow) -> str:
 
 
 def missing_seeds(found: RowStatistics) -> str:
-    """Return what a row lacks for a p-value; empty if nothing."""
     if found.seeds_missing:
         return quantity(found.seeds_missing, "more seed")
     return f"plan {quantity(found.plan_needed, 'seed')}" if found.plan_needed else ""
-
-
-def _flops(line: TableRow) -> str:
-    return "" if line.row.forward_flops is None else f"{line.row.forward_flops / 1e6:,.1f}"
 
 
 def _speed(line: TableRow) -> str:
@@ -431,7 +417,6 @@ def _short(value: float) -> float:
 
 
 def read_document(text: str) -> StudyResult:
-    """Return the document in a text from ``render(doc, "json")``."""
     try:
         value = json.loads(text)
         if not isinstance(value, dict):

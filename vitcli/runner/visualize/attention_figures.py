@@ -1,16 +1,22 @@
 """Figures of attention over pictures: of mistakes, and by layer and head.
 
-Axes: B pictures, L layers, h heads, gh gw patch grid, H W pixels.
+Axes: n images, B pictures, L layers, h heads, gh gw patch grid, H W pixels.
 """
 
+from collections import defaultdict
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.colors import PowerNorm
+from matplotlib.colors import PowerNorm, TwoSlopeNorm
 from matplotlib.figure import Figure
+from matplotlib.gridspec import SubplotSpec
+from torch import Tensor
 
+from vitcli.core.inspect.heads import logits_without_heads
 from vitcli.core.inspect.maps import MapRequest, grad_rollout_map, head_maps
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.figure_style import (
@@ -22,17 +28,22 @@ from vitcli.runner.figure_style import (
     wrap_text,
 )
 from vitcli.runner.text import one_line, quantity
-from vitcli.runner.visualize.figure import RunFigure, source_of, three_layers
-from vitcli.runner.visualize.head_effects import HeadEffects, draw_heads, measure_heads
+from vitcli.runner.visualize.figure import RunFigure, source_of
+from vitcli.runner.visualize.statistics import mean_and_error
 
 MISTAKES = 8
 TILE = 1.25
 """Inches from one mistake to the next."""
 CHOSEN = 4
+MAX_IMAGES = 500
+"""Largest number of test images; every head needs two passes over them."""
+CHANGES = {"removed": "without the head", "uniform": "head attends to all tokens alike"}
+NEXT_LINE = "\n±"
+MANY_HEADS = 120
+"""Largest number of heads whose cells have room for a number."""
 
 
 def mistakes_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of the most confident wrong predictions and the maps that explain them."""
     model, labels = tested.attention_model, tested.data.test.labels
     shares, predicted = (tested.logits / tested.temperature).softmax(-1).max(-1)
     wrong = (predicted != labels).nonzero().flatten()
@@ -79,7 +90,6 @@ def mistakes_figure(tested: TrainedRun) -> RunFigure:
 
 
 def _draw_mistakes(tiles: list[tuple[np.ndarray, np.ndarray, str, list[str]]]) -> Figure:
-    """Draw each mistake: its picture, its map (gh, gw), the prediction and the facts below."""
     figure = Figure(figsize=(max(TILE * len(tiles) + 1.4, 4.5), 3.2), layout="compressed")
     grid = figure.subplots(2, len(tiles), squeeze=False)
     for (picture, values, title, facts), (above, below) in zip(tiles, grid.T, strict=True):
@@ -106,13 +116,100 @@ def _draw_mistakes(tiles: list[tuple[np.ndarray, np.ndarray, str, list[str]]]) -
     return figure
 
 
-def heads_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of the classifier's attention by layer and head.
+@dataclass(frozen=True, kw_only=True)
+class HeadEffects:
+    """Changes in accuracy, in points, with half of their paired 95 % intervals."""
 
-    The images are the first of their class, so that nobody selected them.
-    """
+    num_images: int
+    accuracy: float
+    """Of the whole model on these images, in percent."""
+    effects: dict[str, np.ndarray]
+    """``removed``, ``uniform`` -> mean and error, (2, L, h); one image has an infinite error."""
+
+    @property
+    def num_layers(self) -> int:
+        return int(self.effects["removed"].shape[1])
+
+    def as_numbers(self) -> dict[str, Any]:
+        numbers: dict[str, Any] = {"num_images": self.num_images, "accuracy": self.accuracy}
+        for name, (mean, error) in self.effects.items():
+            known = [[x if np.isfinite(x) else None for x in row] for row in error.tolist()]
+            numbers[name] = {"points": mean.tolist(), "ci95": known}
+        return numbers
+
+    def summary(self) -> str:
+        mean, error = self.effects["removed"]
+        layer, head = np.unravel_index(mean.argmin(), mean.shape)
+        count = int((np.abs(mean) > error).sum())
+        cost = (
+            f"Removing head {head + 1} of layer {layer + 1} costs most: {-mean.min():.1f}"
+            f"{_error(error[layer, head], ' +- ')} points."
+        )
+        return (
+            f"Tables (n = {quantity(self.num_images, 'test image')}): change in accuracy in points;"
+            " left, without the head; right, with a head that attends to all tokens alike."
+            f" {cost if mean.min() < 0 else 'No removed head lowers the accuracy.'} In the left"
+            f" table, the interval of {quantity(count, 'head')} of {mean.size} excludes 0."
+        )
+
+
+def _error(error: float, sign: str) -> str:
+    return f"{sign}{error:.1f}" if np.isfinite(error) else ""
+
+
+def measure_heads(tested: TrainedRun) -> HeadEffects:
     model = tested.attention_model
-    layers = three_layers(len(model.blocks))
+    index = tested.spread_images(min(tested.num_images, MAX_IMAGES))
+    labels = tested.data.test.labels[index]
+    whole: list[Tensor] = []
+    changed: dict[tuple[str, int, int], list[Tensor]] = defaultdict(list)
+    for part, images in tested.batches(index):
+        truth = tested.data.test.labels[part].to(images.device)
+        with torch.no_grad():
+            whole.append(model(images).argmax(-1) == truth)
+        for layer, head, name, logits in logits_without_heads(model, images):
+            changed[name, layer, head].append(logits.argmax(-1) == truth)
+    right = torch.cat(whole).double()
+    depth, heads = len(model.blocks), model.spec.num_heads
+    effects = {name: np.zeros((2, depth, heads)) for name, *_ in changed}
+    for (name, layer, head), parts in changed.items():
+        mean, error = mean_and_error(100 * (torch.cat(parts).double() - right))
+        effects[name][:, layer, head] = mean, np.inf if error is None else error
+    accuracy = 100 * right.mean().item()
+    return HeadEffects(num_images=len(labels), accuracy=accuracy, effects=effects)
+
+
+def _draw_effects(place: SubplotSpec, heads: HeadEffects) -> None:
+    panels = place.subgridspec(1, len(heads.effects)).subplots(squeeze=False)[0]
+    limit = max(max(np.abs(values[0]).max() for values in heads.effects.values()), 0.1)
+    norm = TwoSlopeNorm(0, -limit, limit)
+    for axes, (name, (mean, error)) in zip(panels, heads.effects.items(), strict=True):
+        image = axes.imshow(mean, cmap="RdBu", norm=norm, aspect="auto")
+        axes.set_title(CHANGES[name], fontsize=8, loc="center")
+        axes.set_xticks(range(mean.shape[1]), range(1, mean.shape[1] + 1))
+        axes.set_yticks(range(mean.shape[0]), range(1, mean.shape[0] + 1))
+        axes.set_xlabel("head", fontsize=8)
+        axes.set_ylabel("layer", fontsize=8)
+        axes.grid(False)
+        for (layer, head), value in np.ndenumerate(mean if mean.size <= MANY_HEADS else mean[:0]):
+            is_dark = abs(value) > 0.6 * limit
+            axes.annotate(
+                f"{value:+.1f}{_error(error[layer, head], NEXT_LINE)}",
+                (head, layer),
+                ha="center",
+                va="center",
+                fontsize=6.5,
+                color="white" if is_dark else "black",
+            )
+    figure = panels[0].figure
+    assert isinstance(figure, Figure)
+    add_colour_bar(figure, image, panels, "change in accuracy,\npoints")
+
+
+def heads_figure(tested: TrainedRun) -> RunFigure:
+    model = tested.attention_model
+    last = len(model.blocks) - 1
+    layers = sorted({0, last // 2, last})  # of 6 layers, those of the report in claims.py
     index = torch.tensor(tested.first_of_each_class[:CHOSEN])
     request = MapRequest(model=model, images=tested.batch(index), layers=tuple(layers))
     maps = head_maps(request).cpu().numpy()  # (B, L, h, gh, gw)
@@ -148,7 +245,7 @@ def _draw_heads(
     places = figure.add_gridspec(len(heights), 1, height_ratios=heights)
     grid = places[0].subgridspec(rows, columns).subplots(squeeze=False)
     if effects:
-        draw_heads(places[1], effects)
+        _draw_effects(places[1], effects)
     for row, axes in enumerate(grid[:, 0]):
         bare(axes)
         if row % len(layers):

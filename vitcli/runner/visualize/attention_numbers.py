@@ -100,7 +100,6 @@ class UntrainedModels:
 
 
 def measure_untrained(tested: TrainedRun) -> UntrainedModels:
-    """Measure untrained models of the run's architecture. The result is deterministic."""
     first = tested.spec.seed
     seeds = tuple(range(first, first + NUM_MODELS))
     index = tested.spread_images(min(NUM_IMAGES, tested.num_images))
@@ -110,7 +109,6 @@ def measure_untrained(tested: TrainedRun) -> UntrainedModels:
 
 
 def untrained_model(tested: TrainedRun, seed: int) -> VisionTransformer:
-    """Return a model of the run's architecture with the initial weights of a random seed."""
     spec = tested.spec.replace(seed=seed)
     model = encoder_of(spec, new_module(spec))
     assert isinstance(model, VisionTransformer)

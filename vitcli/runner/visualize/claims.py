@@ -58,7 +58,6 @@ class Comparison:
     low: float
     """Lower end of the 95 % prediction interval of untrained models."""
     high: float
-    """Upper end of this interval."""
 
     @property
     def is_below(self) -> bool:
@@ -86,7 +85,6 @@ class Claim:
     claim: str
     measured: str
     verdict: str
-    """The verdict on this model alone."""
     against_untrained: str = ""
     """``SAME`` or ``MORE``; empty if neither is so, or nothing was compared."""
     untrained: Comparison | None = None
@@ -131,10 +129,6 @@ def summarize_comparison(claims: Sequence[Claim], models: UntrainedModels) -> st
     if same:
         return f"Not distinguishable from {count}: {'; '.join(same)}."
     return f"Every claim is distinguishable from {count}." if compared else ""
-
-
-def full_verdict(claim: Mapping[str, Any]) -> str:
-    return "; ".join(filter(None, [claim["verdict"], claim.get("against_untrained")]))
 
 
 def describe_untrained(claim: Mapping[str, Any]) -> str:
@@ -185,10 +179,9 @@ def _judge_middle(numbers: AttentionNumbers, middle: int) -> Claim:
     if not middle:
         return Claim(claim=claim, measured="the model has no middle layer", verdict=CANNOT)
     mean, error = mean_and_error(_gain(numbers, middle))
+    verdict = "holds" if mean > 0 else "does not hold"
     if error is None or abs(mean) <= error:
         verdict = "undecided"
-    else:
-        verdict = "holds" if mean > 0 else "does not hold"
     measured = f"{plus_minus(mean, error)} pixels against layer 1"
     return Claim(claim=claim, measured=measured, verdict=verdict)
 
@@ -200,10 +193,9 @@ def _judge_cls(numbers: AttentionNumbers) -> Claim:
     mean, error = mean_and_error(_cls_patches(numbers))
     given = numbers.cls_to_patches[:, -1].double().mean().item()
     share = mean / numbers.num_patches
+    verdict = "holds" if share >= WIDE else "in part"
     if share < NARROW or given < 0.5:
         verdict = "does not hold"
-    else:
-        verdict = "holds" if share >= WIDE else "in part"
     return Claim(
         claim=claim,
         measured=f"in the last layer {100 * given:.0f} % of the attention of CLS goes to patches;"

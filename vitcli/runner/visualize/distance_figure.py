@@ -3,8 +3,10 @@
 Axes: n images, L layers, h heads.
 """
 
+import math
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +18,10 @@ from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.figure_style import (
     BLUE,
     DASHES,
-    FAINT,
     INK,
     MUTED,
     PALETTE,
+    add_grid,
     add_legend_beside,
 )
 from vitcli.runner.visualize.attention_numbers import (
@@ -36,7 +38,6 @@ MAX_HEADS = 20
 
 
 def distance_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of the attention distance and entropy of every head, with their spread."""
     if tested.attention_model.grid_size == (1, 1):
         raise NoFigureError("the picture is one patch, so attention has no distance")
     model = tested.attention_model
@@ -61,15 +62,13 @@ def distance_figure(tested: TrainedRun) -> RunFigure:
 
 
 def distance_document(numbers: AttentionNumbers) -> dict[str, object]:
-    """Return means over images and heads for each layer, with spreads and intervals over images.
-
-    Layers are counted from 1.
-    """
+    """Return means over images and heads by layer, with spreads and intervals over images."""
     rows = []
     for layer in range(numbers.distance.shape[1]):
         far, entropy = (x[:, layer].double().mean(1) for x in (numbers.distance, numbers.entropy))
         mean, error = mean_and_error(far)
         by_head = numbers.distance[:, layer].double().mean(0)
+        similarity = numbers.similarity[layer].item()
         rows.append(
             {
                 "layer": layer + 1,
@@ -82,9 +81,7 @@ def distance_document(numbers: AttentionNumbers) -> dict[str, object]:
                 "near_share": numbers.near[:, layer].double().mean().item(),
                 "by_head": by_head.tolist(),
                 "entropy": entropy.mean().item(),
-                "head_similarity": None
-                if numbers.similarity[layer].isnan()
-                else numbers.similarity[layer].item(),
+                "head_similarity": None if math.isnan(similarity) else similarity,
             }
         )
     return {
@@ -137,12 +134,9 @@ def _draw_by_head(axes: Axes, values: torch.Tensor, uniform: float) -> None:
         zorder=1,
         label="mean of the heads",
     )
-    axes.axhline(
-        uniform, color=MUTED, linewidth=0.9, linestyle=DASHES[1], label="uniform attention"
-    )
-    axes.set_ylim(0, 1.08 * max(uniform, (mean + spread).max().item()))
-    axes.set_xlim(0.5, layers + 0.5)
-    axes.set_xlabel("layer")
+    style: dict[str, Any] = {"color": MUTED, "linewidth": 0.9, "linestyle": DASHES[1]}
+    axes.axhline(uniform, label="uniform attention", **style)
+    highest = max(uniform, (mean + spread).max().item())
+    axes.set(xlim=(0.5, layers + 0.5), ylim=(0, 1.08 * highest), xlabel="layer")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.grid(axis="y", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    add_grid(axes, "y")

@@ -30,7 +30,7 @@ from vitcli.core.inspect.maps import METHODS, MapRequest, grad_cam_map, head_map
 from vitcli.core.inspect.randomisation import cascade_parts, randomised_cascade, rank_correlation
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.evaluate.trained_run import TrainedRun
-from vitcli.runner.figure_style import DASHES, FAINT, MUTED, PALETTE, add_legend_beside
+from vitcli.runner.figure_style import DASHES, FAINT, MUTED, PALETTE, add_grid, add_legend_beside
 from vitcli.runner.text import join_words, quantity
 from vitcli.runner.visualize.attention_numbers import untrained_model
 from vitcli.runner.visualize.figure import MARKS, RunFigure, source_of
@@ -73,15 +73,12 @@ class MethodCurves:
 
 @dataclass(frozen=True, kw_only=True)
 class Faithfulness:
-    """Curves of all methods on the same images."""
-
     shares: tuple[float, ...]
     """Share of the patches that are removed or inserted at each point."""
     methods: dict[str, MethodCurves]
 
     @property
     def ranking(self) -> list[MethodCurves]:
-        """The methods without the baselines, the largest mean gap first."""
         methods = [self.methods[name] for name in MAP_METHODS]
         return sorted(methods, key=lambda curves: -curves.gap.mean().item())
 
@@ -93,7 +90,6 @@ class Randomisation:
     seeds: tuple[int, ...]
     """Random seeds of the initial weights: those after the seed of the run."""
     depth: int
-    """Number of layers of the model."""
     correlations: dict[str, Tensor]
     """Method -> (R, n, S)."""
 
@@ -117,7 +113,6 @@ class Randomisation:
         return mean, error
 
     def verdict(self, method: str) -> str:
-        """Return whether the map depends on the head and the upper half of the layers."""
         mean, error = self.correlation(method, self.halfway)
         if mean - error > SAME:
             return HARDLY
@@ -125,7 +120,6 @@ class Randomisation:
 
 
 def faithfulness_figure(tested: TrainedRun) -> RunFigure:
-    """Return the deletion and insertion curves, and the check with randomised weights."""
     faithfulness = measure_faithfulness(tested)
     randomisation = measure_randomisation(tested)
     best = faithfulness.ranking[0]
@@ -152,7 +146,6 @@ def faithfulness_figure(tested: TrainedRun) -> RunFigure:
 
 
 def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
-    """Return the deletion and insertion curves of all methods on the sampled images."""
     tested.require_classifier()
     model = tested.attention_model
     counts = removal_counts(model.grid_size[0] * model.grid_size[1])
@@ -167,10 +160,8 @@ def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
         centre = centre_map(model.grid_size).expand(len(images), *model.grid_size)
         baselines = {RANDOM: random.to(images.device), CENTRE: centre.to(images.device)}
         for name, maps in (maps_of_methods(model, images, classes) | baselines).items():
-            for inserts, parts in enumerate(curves[name]):
-                curve = probability_curve(
-                    model, images, maps, classes, counts, inserts=bool(inserts)
-                )
+            for inserts, parts in zip((False, True), curves[name], strict=True):
+                curve = probability_curve(model, images, maps, classes, counts, inserts=inserts)
                 parts.append(curve.cpu())
     methods = {}
     for name, sides in curves.items():
@@ -186,13 +177,9 @@ def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
 
 
 def maps_of_methods(model: VisionTransformer, images: Tensor, classes: Tensor) -> dict[str, Tensor]:
-    """Return the map (B, gh, gw) of each method, on the device of the images (B, C, H, W).
-
-    The maps of a class explain ``classes`` (B,).
-    """
-    request = MapRequest(
-        model=model, images=images, layers=(len(model.blocks) - 1,), classes=classes
-    )
+    """Return method -> map (B, gh, gw) of images (B, C, H, W), which explains ``classes`` (B,)."""
+    last = len(model.blocks) - 1
+    request = MapRequest(model=model, images=images, layers=(last,), classes=classes)
     for_grad_cam = replace(request, layers=(feature_layer(model) - 1,))
     by_method = {
         ATTENTION: head_maps(request).mean((1, 2)),
@@ -203,10 +190,7 @@ def maps_of_methods(model: VisionTransformer, images: Tensor, classes: Tensor) -
 
 
 def measure_randomisation(tested: TrainedRun) -> Randomisation:
-    """Compare the maps of the trained model with those of the cascade. Deterministic.
-
-    The maps of a class explain the trained model's likeliest class at every step.
-    """
+    """Compare the trained model's maps of its likeliest class with those of the cascade."""
     trained = tested.attention_model
     first = tested.spec.seed + 1
     seeds = tuple(range(first, first + NUM_DRAWS))
@@ -259,7 +243,6 @@ def faithfulness_document(faithfulness: Faithfulness) -> dict[str, object]:
 
 
 def randomisation_document(found: Randomisation, faithfulness: Faithfulness) -> dict[str, Any]:
-    """Return the check as plain data."""
     gaps = {name: curves.gap.mean().item() for name, curves in faithfulness.methods.items()}
     steps = range(len(found.parts))
     return {
@@ -281,10 +264,7 @@ def randomisation_document(found: Randomisation, faithfulness: Faithfulness) -> 
 
 
 def choose_map(found: Randomisation, gaps: dict[str, float]) -> str | None:
-    """Return the best of the maps that depend on the upper layers; None if no map does.
-
-    The best map has the largest insertion area minus deletion area.
-    """
+    """Return the map with the largest gap of those that depend on the upper layers, if one does."""
     passed = [method for method in found.correlations if found.verdict(method) == CLEARLY]
     return max(passed, key=lambda method: gaps[method], default=None)
 
@@ -322,16 +302,16 @@ def _draw_faithfulness(found: Faithfulness, randomisation: Randomisation) -> Fig
     _draw_randomisation(axes["below"], randomisation)
     _draw_side(left, found, "deletion")
     _draw_side(right, found, "insertion")
-    left.set_xlabel("patches removed, %")
-    right.set_xlabel("patches put back, %")
-    left.set_ylabel("probability of the likeliest class,\ntemperature 1")
+    left.set(
+        xlabel="patches removed, %", ylabel="probability of the likeliest class,\ntemperature 1"
+    )
+    right.set(xlabel="patches put back, %")
     left.set_ylim(0, min(1.0, 1.05 * max(axes.dataLim.y1 for axes in (left, right))))
     add_legend_beside(right)
     return figure
 
 
 def _draw_side(axes: Axes, found: Faithfulness, side: str) -> None:
-    """Draw the mean curve of each method with its interval, deletion or insertion."""
     shares = 100 * np.array(found.shares)
     for i, curves in enumerate(found.methods.values()):
         values = getattr(curves, side).double()
@@ -340,9 +320,8 @@ def _draw_side(axes: Axes, found: Faithfulness, side: str) -> None:
         mean = values.mean(0)
         if len(values) > 1:
             error = torch.tensor([mean_and_error(column)[1] for column in values.unbind(1)])
-            axes.fill_between(
-                shares, mean - error, mean + error, color=colour, alpha=0.12, linewidth=0
-            )
+            low, high = mean - error, mean + error
+            axes.fill_between(shares, low, high, color=colour, alpha=0.12, linewidth=0)
         axes.plot(
             shares,
             mean,
@@ -354,12 +333,10 @@ def _draw_side(axes: Axes, found: Faithfulness, side: str) -> None:
             markevery=(i, max(1, len(shares) // 4)),
             label=curves.method,
         )
-    axes.grid(axis="y", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    add_grid(axes, "y")
 
 
 def _draw_randomisation(axes: Axes, found: Randomisation) -> None:
-    """Draw the mean correlation of each method over the steps of the cascade."""
     steps = range(len(found.parts))
     axes.axhline(SAME, color=FAINT, linewidth=1)
     axes.axhline(0, color=FAINT, linewidth=0.6)
@@ -378,7 +355,7 @@ def _draw_randomisation(axes: Axes, found: Randomisation) -> None:
             label=method,
         )
     axes.set_xticks(list(steps), found.parts, rotation=90 if len(found.parts) > 10 else 0)
-    axes.set_xlabel("re-initialised so far, from the head downwards")
-    axes.set_ylabel("rank correlation with\nthe trained model's map")
+    axes.set(ylabel="rank correlation with\nthe trained model's map")
+    axes.set(xlabel="re-initialised so far, from the head downwards")
     axes.set_ylim(min(-0.3, axes.get_ylim()[0]), 1.05)
     add_legend_beside(axes)

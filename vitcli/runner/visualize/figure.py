@@ -18,23 +18,19 @@ class RunFigure:
     """Figure of one run, to be drawn in any format, with its title, caption and numbers."""
 
     draw_axes: Callable[[], Figure]
-    """Draws the figure without its title and source."""
     title: str
     summary: str
     """What the figure shows. It stands below the figure and on the page."""
     details: str = ""
     """More about the figure, only on the page."""
     source: str
-    """Model, data and n."""
     numbers: dict[str, Any] = field(default_factory=dict)
-    """The measured numbers, as plain data."""
 
     @property
     def caption(self) -> str:
         return " ".join(part for part in (self.summary, self.details, self.source) if part)
 
     def draw(self) -> Figure:
-        """Draw the figure with its title above and its summary and source below."""
         figure = self.draw_axes()
         add_title(figure, self.title)
         add_source(figure, f"{self.summary} {self.source}")
@@ -45,12 +41,3 @@ def source_of(tested: TrainedRun, count: int | None = None) -> str:
     data = one_line(tested.spec.data.name.rpartition("/")[2], 40)
     images = "" if count is None else f", n = {quantity(count, 'test image')}"
     return f"Model {one_line(tested.name, 60)}, trained on {data}{images}."
-
-
-def three_layers(depth: int) -> list[int]:
-    """Return the first, middle and last layer, from 0.
-
-    Of 6 layers these are the layers 1, 3 and 6 of the report "Attention Mechanisms and
-    Transformers for Visual Recognition", section V.C.
-    """
-    return sorted({0, (depth - 1) // 2, depth - 1})

@@ -27,8 +27,7 @@ MAX_COLUMNS = 7
 PICTURE = 30
 """Height of a picture in points."""
 NAME_WIDTH, BOLD_WIDTH = 0.84, 0.74
-"""Largest width of a class name in inches, in a column of one inch; a longer name has two lines.
-Widths are measured in thin letters, so a bold name gets less."""
+"""Largest widths of a class name in inches. They are measured in thin letters: bold gets less."""
 
 Example = tuple[np.ndarray, list[tuple[str, float, bool]]]
 """A picture, and the class predicted from each layer: name, probability, whether it is right."""
@@ -52,7 +51,6 @@ class Lens:
 
 
 def lens_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of accuracy by layer, and of the classes predicted from each layer."""
     tested.require_classifier()
     model, labels = tested.vit, tested.data.test.labels
     logits = torch.cat([logits_by_layer(model, x).cpu() for _, x in tested.batches(tested.sample)])

@@ -34,7 +34,6 @@ LINE = 0.15
 
 
 def picture_figures(tested: TrainedRun) -> dict[str, RunFigure]:
-    """Return a figure for each picture of the run's task, by the picture's name."""
     task, data = tested.task(), tested.data.to(tested.device)
     pictures, count = fixed_pictures(task, task.module, data)
     if not pictures:
@@ -52,7 +51,6 @@ def picture_figures(tested: TrainedRun) -> dict[str, RunFigure]:
 
 
 def draw_picture(picture: Picture) -> Figure:
-    """Draw a picture of any kind, without its title and caption."""
     if isinstance(picture, Table):
         return _draw_table(picture)
     if isinstance(picture, Heat):
@@ -65,10 +63,6 @@ def draw_picture(picture: Picture) -> Figure:
 
 
 def _draw_heat(picture: Heat) -> Figure:
-    """Draw maps of numbers in rows and columns, with one scale for all.
-
-    The label of the vertical axis follows the names of rows; without names it stands alone.
-    """
     cells = picture.cells.float().cpu().numpy()
     figure, grid = _cells(picture, 1.0)
     low, high = cells.min(), cells.max()
@@ -83,7 +77,6 @@ def _draw_heat(picture: Heat) -> Figure:
 
 
 def _cells(picture: Grid | Heat, aspect: float) -> tuple[Figure, np.ndarray]:
-    """Return a figure with bare axes for each cell, and names at the left and above."""
     rows, columns = picture.cells.shape[:2]
     width = TILE if rows > 1 or columns > 2 else 2 * TILE
     size = (max(width * columns + 1.6, 4.5), width * aspect * rows + 0.5)

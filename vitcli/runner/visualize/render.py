@@ -53,7 +53,6 @@ FIGURES: dict[str, Callable[[TrainedRun], RunFigure]] = {
     "features": features_figure,
     "faithfulness": faithfulness_figure,
 }
-"""Every figure of ``vitcli visualize``, by name."""
 SLOW = {"faithfulness": "the model answers many times per image ..."}
 """What is said before a figure that takes far longer than the others."""
 NUMBERS = "numbers.json"
@@ -68,22 +67,17 @@ PICTURES = "pictures"
 
 @dataclass(frozen=True, kw_only=True)
 class VisualizedRun:
-    """Figures, files and numbers of one run."""
-
     tested: TrainedRun
     figures: Mapping[str, RunFigure]
     files: Mapping[str, Path]
     skipped: Mapping[str, str]
-    """Figure -> the reason why this model has no such figure."""
     numbers: Mapping[str, Any]
     pngs: Mapping[str, bytes]
     """The figures as PNG, also if their files are SVG or PDF."""
     scenes: Sequence[Scene]
-    """The scenes of the explorer; empty without an explorer."""
 
 
 def check_names(names: Sequence[str]) -> list[str]:
-    """Return the named figures in their usual order, or all figures if no name is given."""
     known = [*FIGURES, PICTURES, EXPLORER]
     for name in names:
         if name not in known:
@@ -102,11 +96,7 @@ def visualize_runs(
     on_figure: Callable[[str, str], None],
     on_failure: Callable[[UserError], None],
 ) -> tuple[list[VisualizedRun], list[UserError]]:
-    """Draw the figures of each run below ``output``, and write one ``index.html`` about all runs.
-
-    A run that cannot be read is reported, and the other runs are drawn. If it is the only run, its
-    error is raised.
-    """
+    """Draw the figures of each readable run below ``output``, and write one page about all runs."""
     if output.exists() and not output.is_dir():
         raise ConfigError(f"-o {output}: not a folder")
     require_replaceable(output / PAGE, lambda content: TITLE in content, "page of figures")
@@ -141,11 +131,7 @@ def visualize(
     form: str = "png",
     on_figure: Callable[[str, str], None] = lambda name, outcome: None,
 ) -> VisualizedRun:
-    """Draw figures of one run into ``folder``, and write ``numbers.json`` beside them.
-
-    ``on_figure`` gets each figure's name, and its file or the reason why there is none; before
-    that, what takes long.
-    """
+    """Draw figures into ``folder``; tell ``on_figure`` each file, or why there is none."""
     make_output_folder(folder)
     figures: dict[str, RunFigure] = {}
     files: dict[str, Path] = {}
@@ -190,10 +176,6 @@ def visualize(
 
 
 def describe_run(tested: TrainedRun, names: Sequence[str]) -> dict[str, Any]:
-    """Return the run, its data, the command and the versions, as plain data.
-
-    The command draws the figures of ``names``.
-    """
     command = ["vitcli", "visualize", portable(tested.run.name)]
     command += ["--num-images", str(tested.num_images)]
     if [*names] != check_names([]):
@@ -212,7 +194,6 @@ def describe_run(tested: TrainedRun, names: Sequence[str]) -> dict[str, Any]:
 
 
 def make_scenes(tested: TrainedRun) -> list[Scene]:
-    """Return the first test image of each of the first classes, as scenes of the explorer."""
     tested.require_classifier()
     model = tested.attention_model
     count = min(MAX_SCENES, MAX_BYTES // attention_bytes(model, len(model.blocks)))
@@ -239,7 +220,6 @@ def make_scenes(tested: TrainedRun) -> list[Scene]:
 
 
 def html(done: Sequence[VisualizedRun]) -> bytes:
-    """Return the page. It embeds the figures as PNG, also if their files are SVG or PDF."""
     sections = [_section(drawn) for drawn in done]
     code = next((section["explorer"] for section in sections if section["explorer"]), None)
     return pages.render("figures.html", sections=sections, code=code).encode()

@@ -34,10 +34,7 @@ SHOWN_SIDE = 192
 
 
 def write_review(review: Review, data_dir: Path | None = None) -> Path:
-    """Write the page into the run folder, for a bundled model into the current one; return it.
-
-    ``data_dir`` is the folder of the pictures, if it is not that of the run.
-    """
+    """Write the page into the run folder, for a bundled model into the current one; return it."""
     run = review.found.run
     path = Path(PAGE) if run.is_bundled else run.path / PAGE
     name = review.found.spec.data.name
@@ -49,10 +46,7 @@ def write_review(review: Review, data_dir: Path | None = None) -> Path:
 
 
 def html(review: Review, folder: PictureFolder | None, moved: str = "") -> str:
-    """Return the page about the user's own pictures; ``folder`` is None for another data set.
-
-    ``moved`` is the name of the data set, if it has another place than in the training.
-    """
+    """Return the page; ``folder`` has the user's own pictures, ``moved`` is its new name."""
     root = folder.root if folder else None
     run, spec = review.found.run, review.found.spec.data
     made = read_corrections(spec.corrections, folder) if folder else {}
@@ -83,7 +77,6 @@ def html(review: Review, folder: PictureFolder | None, moved: str = "") -> str:
 
 
 def _card(review: Review, doubt: Doubt, root: Path | None) -> dict[str, Any]:
-    """Return what the template shows of a picture, which comes from its file if it has one."""
     picture, size = to_rgb(doubt.pixels[None])[0], (doubt.pixels.shape[1], doubt.pixels.shape[2])
     box = (0, 0, *size)
     with contextlib.suppress(InputError):  # the file is gone, or its name has control characters

@@ -1,20 +1,17 @@
 """The tables of the numbers that `vitcli visualize` measures, for terminal, page and docs."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 from vitcli.runner.report.tables import PLUS_MINUS, Table, make_table
 from vitcli.runner.text import percent, quantity
-from vitcli.runner.visualize.claims import LIMITS, describe_untrained, full_verdict
+from vitcli.runner.visualize.claims import LIMITS, describe_untrained
 from vitcli.runner.visualize.statistics import plus_minus
 
 Numbers = Mapping[str, Any]
-"""The numbers of a figure, as JSON values."""
 
 
 def tables_of(figure: str, found: Numbers) -> list[Table]:
-    """Return the tables of a figure's numbers; none for a figure without a table."""
     if figure == "distance":
         return [distances(found), claims(found)]
     if figure == "faithfulness":
@@ -23,7 +20,6 @@ def tables_of(figure: str, found: Numbers) -> list[Table]:
 
 
 def distances(found: Numbers) -> Table:
-    """Return the distance, locality and entropy of attention by layer."""
     header = ["layer", "distance, pixels", "of uniform attention", "nearest to farthest head"]
     header += ["within 3x3 patches", "entropy, nats", "head similarity"]
     rows = [
@@ -44,15 +40,15 @@ def distances(found: Numbers) -> Table:
         f" {percent(found['uniform_near_share'], 0)} of its weight within 3x3 patches. Head"
         " similarity is the mean cosine between the maps of two heads."
     )
-    return replace(make_table(header, rows, range(len(header))), notes=(note,))
+    return make_table(header, rows, range(len(header)), notes=(note,))
 
 
 def claims(found: Numbers) -> Table:
-    """Return the verdict on each claim of the course report about attention."""
-    rows = [
-        [claim["claim"], full_verdict(claim), claim["measured"], describe_untrained(claim)]
-        for claim in found["claims"]
-    ]
+    rows = []
+    for claim in found["claims"]:
+        verdicts = filter(None, [claim["verdict"], claim.get("against_untrained")])
+        untrained = describe_untrained(claim)
+        rows.append([claim["claim"], "; ".join(verdicts), claim["measured"], untrained])
     notes = [LIMITS]
     if "untrained_seeds" in found:
         seeds = quantity(len(found["untrained_seeds"]), "random seed")
@@ -63,11 +59,10 @@ def claims(found: Numbers) -> Table:
             " this model is not distinguishable from an untrained one."
         )
     header = ["claim", "verdict", "measured on this model", "untrained models"]
-    return replace(make_table(header, rows), notes=tuple(notes))
+    return make_table(header, rows, notes=tuple(notes))
 
 
 def faithfulness(found: Numbers) -> Table:
-    """Return the deletion and insertion areas of each method."""
     header = ["map", "deletion (low is good)", "insertion (high is good)", "insertion - deletion"]
     header += ["against random", "against centre"]
     rows = [
@@ -87,17 +82,14 @@ def faithfulness(found: Numbers) -> Table:
         "Areas under the curves of the predicted class's probability. Differences are paired by"
         f" image; \u00b1 is half the 95 % interval. n = {found['n']:,} test images."
     )
-    return replace(make_table(header, rows, range(1, 6)), notes=(note,))
+    return make_table(header, rows, range(1, 6), notes=(note,))
 
 
-def _pm(pair: Sequence[float | None], form: str) -> str:
-    mean, error = pair
-    assert mean is not None
-    return plus_minus(mean, error, form).replace("+-", PLUS_MINUS)
+def _pm(pair: tuple[float, float | None], form: str) -> str:
+    return plus_minus(*pair, form).replace("+-", PLUS_MINUS)
 
 
 def randomisation(found: Numbers) -> Table:
-    """Return the rank correlations of each method while layers lose their trained weights."""
     methods = found["methods"]
     rows = [
         [part, *(_pm(row["correlation"][step], "z.2f") for row in methods)]
@@ -110,5 +102,4 @@ def randomisation(found: Numbers) -> Table:
         ' Saliency Maps".'
     )
     header = ["re-initialised down to", *(row["method"] for row in methods)]
-    table = make_table(header, rows, range(1, len(header)))
-    return replace(table, notes=(note, found["sentence"]))
+    return make_table(header, rows, range(1, len(header)), notes=(note, found["sentence"]))

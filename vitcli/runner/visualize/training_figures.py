@@ -15,11 +15,11 @@ from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.figure_style import (
     BLUE,
     DASHES,
-    FAINT,
     INK,
     SMALL_SIZE,
     VERMILION,
     add_colour_bar,
+    add_grid,
     add_legend_beside,
     text_width,
     wrap_text,
@@ -33,7 +33,6 @@ MANY = 20
 PAIRS = 12
 """Number of confused pairs beside a matrix of more classes."""
 MAX_PANELS = 3
-"""Largest number of learning curves in a row."""
 LABEL_WIDTH = 2.2
 """Largest width of a class name in inches; a longer name takes two lines."""
 
@@ -53,7 +52,6 @@ class _Panel:
 
 
 def curves_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of the numbers that the task records, by epoch."""
     records = tested.record.metrics
     if not records:
         raise NoFigureError("the run has no metrics.jsonl")
@@ -94,9 +92,8 @@ def _draw_curves(panels: list[_Panel]) -> Figure:
     for axes in cells[len(panels) :]:
         axes.set_axis_off()
     for axes, panel in zip(cells, panels, strict=False):
-        for (split, points), colour, dash in zip(
-            panel.splits.items(), (VERMILION, INK, BLUE), (DASHES[1], DASHES[2], "-"), strict=True
-        ):
+        styles = ((VERMILION, DASHES[1]), (INK, DASHES[2]), (BLUE, "-"))
+        for (split, points), (colour, dash) in zip(panel.splits.items(), styles, strict=True):
             if not points:
                 continue
             epochs, values = np.array(points).T
@@ -104,18 +101,15 @@ def _draw_curves(panels: list[_Panel]) -> Figure:
             style = {"color": colour, "linestyle": dash, "linewidth": 1.6}
             mark = "o" if len(epochs) < 3 else None
             axes.plot(epochs, values, marker=mark, label=split, **style)
-        axes.set_xlabel("epoch")
-        axes.set_ylabel(panel.title)
+        axes.set(xlabel="epoch", ylabel=panel.title)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        axes.grid(axis="y", color=FAINT, linewidth=0.6)
-        axes.set_axisbelow(True)
+        add_grid(axes, "y")
         if panel is panels[-1] or not panel.drawn <= panels[-1].drawn:
             add_legend_beside(axes)
     return figure
 
 
 def confusion_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of how often each class is predicted for each true class."""
     table = np.array(tested.scores.confusion)
     names = [one_line(name, 80) for name in tested.class_names]
     scores = tested.scores
@@ -143,7 +137,6 @@ def _shares(table: np.ndarray) -> np.ndarray:
 
 
 def _draw_confusion(table: np.ndarray, names: list[str]) -> Figure:
-    """Draw a cell with its number for each pair of classes. Names set the figure's size."""
     count, shares = len(names), _shares(table)
     columns = [wrap_text(name, LABEL_WIDTH, SMALL_SIZE, 2) for name in names]
     sums = table.sum(1)
@@ -166,31 +159,26 @@ def _draw_confusion(table: np.ndarray, names: list[str]) -> Figure:
     axes.set_xticks(range(count), columns, rotation=45, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(count), rows)
     axes.tick_params(length=0, labelsize=SMALL_SIZE)
-    axes.set_xlabel("predicted class")
-    axes.set_ylabel("true class (number of test images)")
+    axes.set(xlabel="predicted class", ylabel="true class (number of test images)")
     add_colour_bar(figure, image, axes, "% of the true class")
     return figure
 
 
 def _draw_many(table: np.ndarray, names: list[str]) -> Figure:
-    """Draw the cells without names, and the most confused pairs with theirs."""
     figure = Figure(figsize=(11.5, 5.0), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 1))
     last = len(names) + 0.5
-    image = left.imshow(
-        _shares(table), cmap="Blues", vmin=0, vmax=100, extent=(0.5, last, last, 0.5)
-    )
+    ends = (0.5, last, last, 0.5)
+    image = left.imshow(_shares(table), cmap="Blues", vmin=0, vmax=100, extent=ends)
     for axis in (left.xaxis, left.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    left.set_xlabel("number of the predicted class")
-    left.set_ylabel("number of the true class")
+    left.set(xlabel="number of the predicted class", ylabel="number of the true class")
     add_colour_bar(figure, image, left, "% of the true class")
     _draw_pairs(right, table, names)
     return figure
 
 
 def _draw_pairs(axes: Axes, table: np.ndarray, names: list[str]) -> None:
-    """Draw a bar for each of the most confused pairs, the largest share first."""
     shares = _shares(table)
     np.fill_diagonal(shares, 0)
     order = np.argsort(-shares, axis=None, kind="stable")[:PAIRS]
@@ -201,8 +189,5 @@ def _draw_pairs(axes: Axes, table: np.ndarray, names: list[str]) -> None:
     short = [wrap_text(name, 0.8 * LABEL_WIDTH, 7, 1) for name in names]
     labels = [f"{short[i]}\nas {short[j]}: {table[i, j]:,} of {table[i].sum():,}" for i, j in pairs]
     axes.set_yticks(range(len(pairs)), labels, fontsize=7)
-    axes.set_ylim(PAIRS - 0.5, -0.5)
-    axes.set_xlim(0, 100)
-    axes.set_xlabel("% of the true class")
-    axes.set_ylabel("true class, and the class predicted instead")
-    axes.set_title("Most confused pairs")
+    axes.set(xlim=(0, 100), ylim=(PAIRS - 0.5, -0.5), title="Most confused pairs")
+    axes.set(xlabel="% of the true class", ylabel="true class, and the class predicted instead")

@@ -5,6 +5,7 @@ Axes: D embed_dim, C channels, P patch_size, gh gw patch grid, n images.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from vitcli.runner.figure_style import (
     PALETTE,
     SMALL_SIZE,
     add_colour_bar,
+    add_grid,
     add_legend_beside,
     bare,
     draw_map_grid,
@@ -41,12 +43,10 @@ TILE = 0.95
 MAX_CLASSES = 15
 """Largest number of classes with a name in the map of features."""
 MAX_MAPS = 16
-"""Largest number of maps in a row or column. A larger grid of patches shows every second patch, or
-fewer."""
+"""Largest number of maps in a row or column; of a larger grid, some patches are shown."""
 
 
 def positions_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of the similarity of positions, or of the bias for relative positions."""
     model = tested.vit
     kind = model.spec.pos_embed
     biases = [m for m in model.modules() if isinstance(m, RelativeBias)]
@@ -126,10 +126,6 @@ def _draw_biases(maps: np.ndarray) -> Figure:
 
 
 def filters_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of the first layer's filters, or of their principal components.
-
-    Components are shown if the filters embed patches.
-    """
     model = tested.model
     weight = first_filters(model, tested.data.in_chans)  # (D, C, P, P)
     spec = model.spec
@@ -184,13 +180,10 @@ def _draw_filters(tiles: np.ndarray) -> Figure:
 
 
 def embeddings_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of the pooled features of images on their first two principal components."""
     model, index = tested.model, tested.sample
     if not isinstance(model, TokenModel):
         raise NoFigureError(f"a {model.spec.family} has no tokens to pool")
-    features = _features(
-        tested, index, lambda images: model.pool(model.forward_features(images))
-    ).double()
+    features = _features(tested, index, lambda x: model.pool(model.forward_features(x))).double()
     centred = features - features.mean(0)
     left, values, _ = torch.linalg.svd(centred, full_matrices=False)
     places = (left * values)[:, :2].numpy()
@@ -211,7 +204,6 @@ def embeddings_figure(tested: TrainedRun) -> RunFigure:
 
 
 def _features(tested: TrainedRun, index: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return features of test images, computed from batches (B, C, H, W)."""
     with torch.no_grad():
         rows = [compute(images).float().cpu() for _, images in tested.batches(index)]
     return torch.cat(rows)
@@ -227,9 +219,8 @@ def _draw_embeddings(
     if len(rest := places[~np.isin(labels, named)]):
         count = len(present) - len(named)
         name = f"{count} other classes ({len(rest):,})"
-        axes.scatter(
-            rest[:, 0], rest[:, 1], s=14, color=FAINT, edgecolors=MUTED, linewidths=0.4, label=name
-        )
+        grey: dict[str, Any] = {"color": FAINT, "edgecolors": MUTED, "linewidths": 0.4}
+        axes.scatter(rest[:, 0], rest[:, 1], s=14, label=name, **grey)
     for i, label in enumerate(named):
         points = places[labels == label]
         axes.scatter(
@@ -245,32 +236,24 @@ def _draw_embeddings(
     add_legend_beside(axes, title="class (images)", title_fontsize=SMALL_SIZE)
     axes.set_xlabel(f"first component, {100 * shares[0]:.0f} % of the variance")
     axes.set_ylabel(f"second component, {100 * shares[1]:.0f} % of the variance")
-    axes.grid(color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    add_grid(axes)
     return figure
 
 
 def _legend_label(name: str, num_images: int, num_classes: int) -> str:
-    """Return a name and its number of images; of few classes, a long name takes two lines.
-
-    The label starts with a space, because matplotlib leaves out labels that start with ``_``.
-    """
+    """Return a name and its number of images; of few classes, a long name takes two lines."""
     lines = wrap_text(name, 2.0, SMALL_SIZE, 2 if num_classes <= 8 else 1)
+    # matplotlib leaves out labels that start with "_".
     return " " + lines.replace("\n", "\n ") + f" ({num_images:,})"
 
 
 def features_figure(tested: TrainedRun) -> RunFigure:
-    """Return a figure of the first three principal components of patch features, as colours.
-
-    The images are the first of their class, so that nobody selected them.
-    """
     model = tested.model
     if not isinstance(model, TokenModel):
         raise NoFigureError(f"a {model.spec.family} has no tokens")
     index = torch.tensor(tested.first_of_each_class[:MAX_PICTURES])
-    features = _features(
-        tested, index, lambda images: model.forward_features(images)[:, model.num_prefix_tokens :]
-    )
+    first = model.num_prefix_tokens
+    features = _features(tested, index, lambda x: model.forward_features(x)[:, first:])
     grid = last_grid(model.grid_size, features.shape[1])
     colours, shares = patch_colours(features)
     names, labels = tested.class_names, tested.data.test.labels

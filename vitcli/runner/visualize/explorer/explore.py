@@ -18,10 +18,6 @@ class Explorer:
     """Writer of explorer pages for one model, and the view that each page shows first."""
 
     def __init__(self, explainer: Explainer, *, all_layers: bool) -> None:
-        """Check the explainer's options, before any picture is read.
-
-        The page has the layers of the explainer or all layers, and opens with the last of them.
-        """
         model = explainer.model
         if "class" in OPTIONS[explainer.method]:
             raise ConfigError(
@@ -76,7 +72,6 @@ def name_of(explanation: Explanation) -> str:
 
 
 def check_size(need: str, num_bytes: int, advice: str) -> None:
-    """Refuse a page with too many bytes; ``need`` says what needs them."""
     if num_bytes > MAX_BYTES:
         raise ConfigError(
             f"{need} {num_bytes / 2**20:,.0f} MiB, and the limit is {MAX_BYTES >> 20} MiB; {advice}"
@@ -84,10 +79,7 @@ def check_size(need: str, num_bytes: int, advice: str) -> None:
 
 
 def attention_bytes(model: MappedModel, num_layers: int) -> int:
-    """Return the bytes of one picture's attention in a page.
-
-    A weight is one byte, a row's maximum is four. Base64 makes both a third larger.
-    """
+    """Return the bytes in base64 of one picture's attention: one a weight, four a row's maximum."""
     height, width = model.grid_size
     tokens = model.num_prefix_tokens + height * width
     rows = num_layers * (model.num_heads + 1) * (tokens + 1)

@@ -35,13 +35,7 @@ SCRIPTS = (
 
 
 class LiveExplorer(Explorer):
-    """Writer of pages with one model inside, and the view that each page shows first."""
-
     def __init__(self, explainer: Explainer, *, all_layers: bool) -> None:
-        """Check the explainer's options and pack the model, before any picture is read.
-
-        The page has all layers. It opens with the last layer of the explainer or of the model.
-        """
         if not isinstance(explainer.model, VisionTransformer):
             family = explainer.model.spec.family
             raise ConfigError(
@@ -82,7 +76,6 @@ class LiveExplorer(Explorer):
         check_size("--live: the attention of one picture needs", size, "leave out --live")
 
     def page(self, explanation: Explanation) -> bytes:
-        """Return the page, with the picture of the explanation as the first one."""
         predictor, model = self.explainer.predictor, self.model
         name = name_of(explanation)
         pool, prefix = POOLS[model.spec.pool], prefix_names(model)

@@ -68,12 +68,10 @@ class Packer:
         return [kind, sum(array.size for array in stored[:-1]), values.size]
 
     def weights(self) -> tuple[bytes, bytes]:
-        """Return the bytes of the stored tensors: in float16, and in float32."""
         halves, floats = (b"".join(map(np.ndarray.tobytes, part)) for part in self.tensors)
         return halves, floats
 
     def steps(self, layer: nn.Module, slot: str) -> list[Step]:
-        """Return the steps of a layer that fills ``slot``."""
         if type(layer) not in STEPS:
             raise self.unknown(slot)
         return STEPS[type(layer)](self, layer, slot)
@@ -299,4 +297,3 @@ STEPS: dict[type[nn.Module], Callable[[Packer, Any, str], list[Step]]] = {
     Mlp: _parts("fc1", "act", "fc2"),
     SwiGlu: _swiglu,
 }
-"""The exact class of a layer -> the function that returns its steps."""

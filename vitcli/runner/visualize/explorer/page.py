@@ -35,8 +35,6 @@ SCRIPTS = (*PARTS, "start.js")
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """First view of an explorer."""
-
     layer: int
     """One of the scene's layers, counted from 1."""
     head: int | None = None
@@ -65,12 +63,10 @@ class Fragment:
 
 
 def page(scenes: Sequence[Scene], opening: Opening | None = None, *, about: str = "") -> bytes:
-    """Return a whole page; ``about`` is the line below the explorer."""
     return whole_page(fragment(scenes, opening, keys="page"), title=scenes[0].name, about=about)
 
 
 def whole_page(explorer: Fragment, *, title: str, about: str) -> bytes:
-    """Return a page with one explorer; ``about`` is the line below."""
     text = pages.render("explorer/explorer.html", explorer=explorer, title=title, about=about)
     return text.encode()
 
@@ -78,11 +74,7 @@ def whole_page(explorer: Fragment, *, title: str, about: str) -> bytes:
 def fragment(
     scenes: Sequence[Scene], opening: Opening | None = None, *, keys: str = "inside"
 ) -> Fragment:
-    """Return an explorer of scenes. Default view: the last layer and the read-out.
-
-    With ``keys="page"`` the explorer handles the keys of the whole page, with ``"inside"`` only
-    while it has the focus.
-    """
+    """Return an explorer; with ``keys="inside"`` it hears keys only while it has the focus."""
     opening = opening or Opening(layer=scenes[0].layers[-1])
     data = {"scenes": [pack_scene(scene) for scene in scenes]}
     return make_fragment(data, opening, keys=keys)
@@ -97,7 +89,6 @@ def make_fragment(
     styles: Sequence[str] = ("explorer.css",),
     scripts: Sequence[str] = SCRIPTS,
 ) -> Fragment:
-    """Return an explorer of data that its script reads; colour map and opening are added."""
     style, script = (
         pages.sources(*(f"explorer/{name}" for name in names)) for names in (styles, scripts)
     )
@@ -160,10 +151,7 @@ def quantise(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _with_read_out(scene: Scene, matrices: np.ndarray) -> np.ndarray:
-    """Append the read-out's row, the weighted mean of its tokens' rows: (..., N, N) -> (..., Q, N).
-
-    If the classifier reads CLS alone, nothing is appended.
-    """
+    """Append the weighted mean of the tokens if it is the read-out: (..., N, N) -> (..., Q, N)."""
     if scene.reads_cls:
         return matrices
     return np.concatenate([matrices, scene.reading @ matrices[..., None, :, :]], axis=-2)
@@ -180,6 +168,5 @@ def picture_uri(picture: np.ndarray, longest: int = MAX_SHOWN) -> str:
 
 
 def to_base64(content: np.ndarray | bytes) -> str:
-    """Return bytes, or the bytes of an array, in base64."""
     raw = content if isinstance(content, bytes) else np.ascontiguousarray(content).tobytes()
     return base64.b64encode(raw).decode()

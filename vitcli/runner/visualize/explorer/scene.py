@@ -16,7 +16,6 @@ from vitcli.core.spec.slots import POOLS
 from vitcli.runner.errors import InputError
 
 NUM_CLASSES = 5
-"""Number of likeliest classes to show."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +29,6 @@ class Scene:
     """The part of the picture that the model gets: top, left, height, width."""
     grid: tuple[int, int]
     prefix: tuple[str, ...]
-    """The names of the tokens before the patches."""
     layers: tuple[int, ...]
     """The layers in ``attention`` and ``rollout``, counted from 1."""
     attention: np.ndarray
@@ -40,7 +38,6 @@ class Scene:
     pool: str
     """The pooling before the classifier: cls, mean or seq."""
     reader: str
-    """The name of the classifier's input."""
     reading: np.ndarray
     """(N,): the weight of each token in the pooling; sums to 1."""
     classes: tuple[tuple[str, float], ...]
@@ -64,13 +61,7 @@ def make_scene(
     temperature: float,
     layers: Sequence[int] | None = None,
 ) -> Scene:
-    """Run the model once on one picture and return its scene.
-
-    Args:
-        images: (1, C, H, W), normalised: the model's input.
-        picture: (H, W, 3) uint8, to be shown.
-        layers: From 0. Default: all.
-    """
+    """Run the model once on its input (1, C, H, W) and return the scene; layers count from 0."""
     logits, weights = model.forward_with_weights(images)
     chosen = range(len(model.blocks)) if layers is None else layers
     through = list(rollouts(weights.values(), residual=model.spec.has_residual))
@@ -107,5 +98,4 @@ def prefix_names(model: MappedModel) -> tuple[str, ...]:
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    array: np.ndarray = tensor.float().cpu().numpy()
-    return array
+    return np.asarray(tensor.float().cpu())
