@@ -32,15 +32,10 @@ def probability_curve(
 ) -> Tensor:
     """Return the probability of a class while the highest patches are removed or inserted: (B, S).
 
+    (B, C, H, W) normalised, (B, gh, gw), (B,). ``counts`` has the number of patches at each point.
     Petsiuk et al. 2018, https://arxiv.org/abs/1806.07421. The paper removes pixels; this function
     removes patches. A removed patch becomes 0, which is the mean colour of normalised images. An
     insertion starts from an image of this colour; the paper starts from a blurred image.
-
-    Args:
-        images: (B, C, H, W), normalised.
-        maps: (B, gh, gw); gh divides H and gw divides W.
-        classes: (B,) the class whose probability is returned.
-        counts: Number of removed or inserted patches at each of the S points.
     """
     rank = ranks(maps).view_as(maps)  # (B, gh, gw)
     probabilities = []

@@ -34,7 +34,6 @@ while the other heads and all biases stay; without queries, all its scores are e
 
 
 def _with_changed_head(block: nn.Module, head: int, change: str) -> nn.Module:
-    """Return a copy of a block with a change of one head, counted from 0."""
     changed = copy.deepcopy(block)
     attention = attention_of(changed)
     width = attention.qkv.out_features // 3

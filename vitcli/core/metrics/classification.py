@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import eval_batches, images_at_once, limit_images
+from vitcli.core.data.batches import limit_images, split_batches
 from vitcli.core.data.source import Images
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
@@ -180,21 +180,13 @@ def logits_and_labels(
     ``train.limit_batches`` limits the split too, to evenly spaced images. ``flip`` averages over
     each image and its mirror image.
     """
-    data = spec.data
-    assert data.mean is not None
-    assert data.std is not None
-    part = limit_images(images, spec)
-    size = images_at_once(images.pixels.device)
-    batches = eval_batches(part, mean=data.mean, std=data.std, batch_size=size)
-    return compute_logits(model, batches, flip=flip), part.labels
+    logits = compute_logits(model, split_batches(images, spec), flip=flip)
+    return logits, limit_images(images, spec).labels
 
 
 @torch.inference_mode()
 def compute_logits(
-    model: nn.Module,
-    batches: Iterable[dict[str, Tensor]],
-    *,
-    flip: bool = False,
+    model: nn.Module, batches: Iterable[dict[str, Tensor]], *, flip: bool = False
 ) -> Tensor:
     """Return fp32 logits (N, K) of all images, in order, on the device of the batches.
 

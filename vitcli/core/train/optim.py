@@ -129,22 +129,19 @@ class BatchedMuon(torch.optim.Muon):
         if group["nesterov"]:
             updates = list(torch._foreach_lerp(gradients, buffers, group["momentum"]))
         rows, columns = parameters[0].shape
-        rate, directions = lr * math.sqrt(max(1, rows / columns)), find_directions(updates, group)
+        rate = lr * math.sqrt(max(1, rows / columns))
+        matrices = torch.stack(tuple(updates))
+        options = group["ns_coefficients"], group["ns_steps"], group["eps"]
+        if matrices.device.type == "cpu":
+            directions = orthogonalize(matrices, *options)
+        else:
+            found = orthogonalize(matrices.bfloat16(), *options)
+            directions = found.to(matrices.dtype, memory_format=torch.contiguous_format)
         if isinstance(rate, Tensor):
             rate, directions = 1, directions * rate
-        matrices: list[Tensor] = list(parameters)
-        torch._foreach_mul_(matrices, 1 - lr * group["weight_decay"])
-        torch._foreach_sub_(matrices, directions.unbind(), alpha=rate)
-
-
-def find_directions(updates: Sequence[Tensor], group: dict[str, Any]) -> Tensor:
-    """Return the orthogonalised updates (K, R, S), computed in bf16 except on a CPU."""
-    matrices = torch.stack(tuple(updates))
-    options = group["ns_coefficients"], group["ns_steps"], group["eps"]
-    if matrices.device.type == "cpu":
-        return orthogonalize(matrices, *options)
-    found = orthogonalize(matrices.bfloat16(), *options)
-    return found.to(matrices.dtype, memory_format=torch.contiguous_format)
+        weights: list[Tensor] = list(parameters)
+        torch._foreach_mul_(weights, 1 - lr * group["weight_decay"])
+        torch._foreach_sub_(weights, directions.unbind(), alpha=rate)
 
 
 def orthogonalize(
@@ -257,12 +254,10 @@ def build_optimizers(model: nn.Module, spec: OptimSpec) -> list[Optimizer]:
 
 
 def learning_rates(optimizers: Sequence[Optimizer], factor: float) -> list[float]:
-    """Return the learning rate of every group: a share of its peak."""
     return [group["peak_lr"] * factor for o in optimizers for group in o.param_groups]
 
 
 def set_learning_rates(optimizers: Sequence[Optimizer], rates: Sequence[float | Tensor]) -> None:
-    """Set the learning rate of every group."""
     groups = [group for o in optimizers for group in o.param_groups]
     for group, rate in zip(groups, rates, strict=True):
         group["lr"] = rate
@@ -344,12 +339,9 @@ def load_state_tensors(optimizers: Sequence[Optimizer], tensors: Mapping[str, Te
             sizes = {tensor.numel() for tensor in entry.values() if tensor.ndim > 0}
             if sizes and sizes != {params[place].numel()}:
                 raise ValueError(f"the optimiser's state {place} belongs to another parameter")
+            parameter = params[place]
             for key, tensor in entry.items():
-                entry[key] = _laid_out(tensor, params[place])
+                if tensor.shape == parameter.shape and not parameter.is_contiguous():
+                    like = torch.empty_like(parameter, dtype=tensor.dtype, device=tensor.device)
+                    entry[key] = like.copy_(tensor)
         optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
-
-
-def _laid_out(tensor: Tensor, parameter: Tensor) -> Tensor:
-    if parameter.is_contiguous() or tensor.shape != parameter.shape:
-        return tensor
-    return torch.empty_like(parameter, dtype=tensor.dtype, device=tensor.device).copy_(tensor)

@@ -40,7 +40,6 @@ class Processor:
 
 
 def this_processor() -> Processor:
-    """Return what torch reports about the CPU of this machine."""
     onednn = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", bool)
     return Processor(
         machine=platform.machine(),
@@ -159,7 +158,6 @@ def is_fast_in_bf16(device: torch.device) -> bool:
 
 
 def cpu_name() -> str:
-    """Return the model name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

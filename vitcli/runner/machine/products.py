@@ -36,7 +36,6 @@ class Products:
 
 
 def measure_products() -> Products:
-    """Measure a large and a thin product in both precisions."""
     threads = torch.get_num_threads()
     rates: dict[tuple[str, Size], float] = {}
     for precision, size in itertools.product(("fp32", "bf16"), (THIN, LARGE)):

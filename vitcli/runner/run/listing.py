@@ -144,7 +144,6 @@ def remove_runs(runs: Sequence[RunDir]) -> list[str]:
 
 
 def refuse_link(folder: Path) -> None:
-    """Refuse to remove what a link leads to."""
     if folder.is_symlink():
         remove = shlex.join(["vitcli", "runs", "rm", str(folder.resolve())])
         raise InputError(

@@ -293,9 +293,7 @@ class RunRecord:
     @property
     def precision(self) -> str | None:
         """The precision of the training, also of a diverged trial without a result."""
-        return self.result.get("precision") or (
-            self.sessions[0].precision if self.sessions else None
-        )
+        return self.result.get("precision") or self.session.precision
 
     @property
     def kernels(self) -> str | None:
@@ -438,7 +436,6 @@ _OF_META = {item.name for item in fields(RunRecord)} - {
     "stored_predictions",
 }
 """Fields that meta.json states under the same name."""
-
 
 ENTRY = ("state", "reason", "config_hash", "seed", "epochs", "curve")
 """Fields of a record in the document of a study, and in a saved trial."""

@@ -111,6 +111,7 @@ class Dino(ViewTask):
     """
 
     encoder_name, encoder_copies = "teacher.encoder", ("student.encoder",)
+    module: DinoModule
 
     @classmethod
     def make_module(cls, spec: ExperimentSpec) -> nn.Module:
@@ -118,7 +119,6 @@ class Dino(ViewTask):
 
     @property
     def fields(self) -> DinoSpec:
-        """Return the fields of the task."""
         found = self.spec.task
         assert isinstance(found, DinoSpec)
         return found
@@ -138,7 +138,6 @@ class Dino(ViewTask):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss in nats and the teacher's two entropies, as shares of log K."""
         module = self.module
-        assert isinstance(module, DinoModule)
         student, teacher = self.network(batch["images"], batch.get("local"), batch["learns"][0])
         targets = ((teacher - module.center) / batch["temperature"][0]).softmax(-1)
         with without_autocast(targets.device):
@@ -153,7 +152,6 @@ class Dino(ViewTask):
     def after_step(self) -> None:
         """Move the teacher towards the student and the centre towards the batch's mean."""
         module = self.module
-        assert isinstance(module, DinoModule)
         teacher: list[Tensor] = [*module.teacher.parameters()]
         student: list[Tensor] = [*module.student.parameters()]
         changes = torch._foreach_sub(student, teacher)

@@ -113,7 +113,6 @@ class Distil(Classify):
         return rows | {TEACHER: self._labels[copy][rows["index"]]}
 
     def _label(self, data: DataSet, rows: Rows) -> Tensor:
-        """Return the teacher's logits for an epoch's images, in the order of the data set."""
         device, size = data.train.pixels.device, self.spec.train.batch_size
         tables = rows_on_device(rows, device)
         found = torch.empty(len(data.train), data.num_classes, device=device)

@@ -16,7 +16,6 @@ from vitcli.core.spec import ExperimentSpec
 
 
 def distil_spec(spec: ExperimentSpec) -> DistilSpec:
-    """Return the spec of the task ``distil``."""
     assert isinstance(spec.task, DistilSpec)
     return spec.task
 

@@ -114,7 +114,6 @@ class Ssat(MaskedTask, Classify):
         return self.spec.data.augment.replace(**off)
 
     def make_batch(self, data: DataSet, rows: Rows) -> Batch:
-        """Return the batch of B rows, with the images to reconstruct."""
         batch = super().make_batch(data, rows)
         images = data.all_train
         others = {k.removeprefix(PREFIX): rows[k] for k in rows if k.startswith(PREFIX)}

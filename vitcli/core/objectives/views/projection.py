@@ -42,19 +42,16 @@ class Projector(nn.Sequential):
                 nn.init.zeros_(module.bias)
 
 
-def view_features(encoder: ImageModel, views: Tensor) -> Tensor:
-    """Return the pooled features of views of one size: (B, V, C, H, W) -> (B, V, D)."""
-    images = views.flatten(0, 1)
-    if images.shape[1:] == encoder.image_shape:
-        found = encoder.features(images)
-    elif isinstance(encoder, VisionTransformer):
-        found = encoder.pool(encoder.encode(images))
-    else:
-        raise ValueError(f"family {encoder.spec.family!r} needs images of its own size")
-    return found.unflatten(0, views.shape[:2])
-
-
 def all_features(encoder: ImageModel, images: Tensor, local: Tensor | None) -> Tensor:
-    """Return the features of global views, then those of local views: (B, V, D)."""
-    sizes = [images] if local is None else [images, local]
-    return torch.cat([view_features(encoder, views) for views in sizes], dim=1)
+    """Return the pooled features of global views, then those of local views: (B, V, D)."""
+    features = []
+    for views in [images] if local is None else [images, local]:
+        flat = views.flatten(0, 1)
+        if flat.shape[1:] == encoder.image_shape:
+            pooled = encoder.features(flat)
+        elif isinstance(encoder, VisionTransformer):
+            pooled = encoder.pool(encoder.encode(flat))
+        else:
+            raise ValueError(f"family {encoder.spec.family!r} needs images of its own size")
+        features.append(pooled.unflatten(0, views.shape[:2]))
+    return torch.cat(features, dim=1)
