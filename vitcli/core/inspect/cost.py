@@ -112,10 +112,7 @@ def convolution_backward_flops(
 
 
 def activation_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Return the bytes that autograd keeps for the backward pass of one fp32 image.
-
-    Parameters are not counted.
-    """
+    """Return the bytes, without parameters, that autograd keeps for one fp32 image."""
     weights = {p.untyped_storage()._cdata for p in model.parameters()}
     seen: dict[int, int] = {}
     kept: list[Tensor] = []  # keeps addresses unique: freed storage could be reused

@@ -13,10 +13,7 @@ from vitcli.core.models.image_model import ImageModel
 
 
 def ranks(maps: Tensor) -> Tensor:
-    """Return the rank of each patch in its map, 0 for the highest: (B, gh, gw) -> (B, P).
-
-    Patches of equal value keep reading order.
-    """
+    """Return the ranks of patches, 0 the highest, ties in reading order: (B, gh, gw) -> (B, P)."""
     return maps.flatten(1).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
 
 

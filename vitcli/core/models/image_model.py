@@ -112,9 +112,6 @@ class ImageModel(nn.Module):
 
 
 def build_model(spec: ModelSpec, seed: int | None = None) -> ImageModel:
-    """Return the model with initial weights.
-
-    Without a seed, torch's global generator draws a seed.
-    """
+    """Return the model with initial weights; without a seed, torch's global generator draws one."""
     model: ImageModel = make(FAMILIES[spec.family], spec)
     return model.initialise(seed)

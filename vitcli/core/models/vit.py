@@ -224,20 +224,14 @@ class VisionTransformer(TokenModel):
 
     @property
     def has_attention_weights(self) -> bool:
-        """Return whether the tokens of the layers have weights for each other, and the pool, too.
-
-        An own pooling may have none.
-        """
+        """Return whether tokens have weights for each other; an own pooling may have none."""
         has_matrix = ATTENTIONS[self.spec.attention].has_attention_matrix
         return len(self.blocks) > 0 and has_matrix and hasattr(self.pool, "weights")
 
     def attention_weights(
         self, images: Tensor, layers: Sequence[int] | None = None
     ) -> dict[int, Tensor]:
-        """Return the attention weights (B, h, N, N) by layer, from 0; None means all layers.
-
-        Only the requested layers store their weights.
-        """
+        """Return the attention weights (B, h, N, N) of some layers, counted from 0, or of all."""
         wanted = chosen_layers(layers, len(self.blocks))
         return self._attend(images, wanted, self.blocks[: max(wanted, default=-1) + 1])[1]
 

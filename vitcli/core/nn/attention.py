@@ -293,10 +293,7 @@ class Softmax(AttentionRule):
         return attention_weights(query, key, scale=self.scale(), bias=bias, clamp=self.clamp)
 
     def mask(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor | None:
-        """Return the bias of the scores, broadcast to (B, h, N, M), with the diagonal masked.
-
-        The queries are the first N of the M tokens.
-        """
+        """Return the bias with the diagonal masked; the queries are the first N of the M tokens."""
         if not self.masks_diagonal:
             return bias
         rows, columns = (torch.arange(x.shape[2], device=x.device) for x in (query, key))

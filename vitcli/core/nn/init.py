@@ -121,10 +121,7 @@ def mimetic(model: nn.Module, draws: Draws) -> None:
 
 @torch.no_grad()
 def mimetic_attention(attn: SelfAttention, qk_noise: Generator, vo_noise: Generator) -> None:
-    """Fill qkv and proj by SVD with factors of the products W_q W_k^T and W_v W_proj.
-
-    ``mimetic_values`` fills the values' part.
-    """
+    """Fill qkv and proj by SVD with factors of the products W_q W_k^T and W_v W_proj."""
     dim = attn.qkv.in_features
     head_dim = dim // attn.num_heads
     q, k, _ = attn.qkv.weight.chunk(3)  # each (D, D), rows are features of the heads

@@ -144,10 +144,7 @@ class Task(ABC):
         return pinned(rows) if is_cuda else rows
 
     def eval_batches(self, images: Images) -> Iterator[Batch]:
-        """Yield the images of a split in order, normalised, in batches that suit the device.
-
-        ``train.limit_batches`` limits the split.
-        """
+        """Yield the images that ``limit_images`` leaves, normalised, in batches of the device."""
         return split_batches(images, self.spec)
 
     @classmethod  # noqa: B027  (most tasks have nothing to do)
@@ -172,10 +169,7 @@ class Task(ABC):
         """
 
     def after_step(self) -> None:  # noqa: B027  (most tasks have nothing to do)
-        """Update what the optimiser does not update, such as a teacher.
-
-        A CUDA graph replays it, like ``losses``.
-        """
+        """Update what the optimiser does not, such as a teacher; a CUDA graph replays it."""
 
     def diagnose(self, numbers: Mapping[str, float]) -> str:
         """Return what is wrong with a training that seems to work; empty if nothing is.

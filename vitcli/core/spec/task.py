@@ -128,11 +128,6 @@ class TaskRow(SpecRow):
             raise ValueError("the reports of a task contain 'loss', the number that is minimised")
 
     @property
-    def learns_classes(self) -> bool:
-        """Return whether the loss has a cross-entropy of classes, whose accuracy is reported."""
-        return "accuracy" in self.reports
-
-    @property
     def numbers(self) -> tuple[str, ...]:
         """Return the names of the headline metric and of all recorded numbers."""
         return tuple(dict.fromkeys([self.headline.name, *self.recorded]))

@@ -64,10 +64,7 @@ def is_decayed(name: str, parameter: Parameter) -> bool:
 
 
 def is_hidden_matrix(name: str, parameter: Parameter) -> bool:
-    """Return whether Muon trains a parameter: the matrices inside blocks.
-
-    AdamW trains the layers between stages.
-    """
+    """Return whether Muon trains a parameter: the matrices inside blocks, not between stages."""
     return ".blocks." in f".{name}" and parameter.ndim == 2 and is_decayed(name, parameter)
 
 
@@ -179,10 +176,7 @@ def adam(named: Named, spec: OptimSpec) -> list[Optimizer]:
 
 
 def sgd(named: Named, spec: OptimSpec) -> list[Optimizer]:
-    """Return stochastic gradient descent with (Nesterov) momentum.
-
-    ``weight_decay`` is an L2 penalty.
-    """
+    """Return SGD with (Nesterov) momentum, in which weight decay is an L2 penalty."""
     groups = param_groups(named, spec, spec.lr)
     nesterov = spec.nesterov and spec.momentum > 0
     made = SGD(groups, momentum=spec.momentum, nesterov=nesterov, fused=True)

@@ -61,10 +61,7 @@ def _shared_names(one: BaseModel, other: BaseModel) -> Collection[str]:
 
 
 def _names(spec: BaseModel) -> list[str]:
-    """Return the fields of a spec, and the options of an own part whose code is not loaded.
-
-    Fields that follow from others are left out.
-    """
+    """Return the fields that do not follow from others, and options of own parts without code."""
     derived = getattr(spec, "derived", ())
     fields = [name for name in type(spec).model_fields if name not in derived]
     return [*fields, *(spec.model_extra or {})]

@@ -100,10 +100,7 @@ class Document:
         return out
 
     def where(self, path: FieldPath) -> str:
-        """Return ``file:line`` of a field, or of the nearest field that contains it.
-
-        A field without a line is in the origin alone.
-        """
+        """Return ``file:line`` of a field, or of the nearest one around it; at worst the origin."""
         while path and path not in self.lines:
             path = path[:-1]
         line = self.lines.get(path, 1)

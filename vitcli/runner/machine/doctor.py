@@ -1,5 +1,6 @@
 """Checks of this machine for `vitcli doctor`; the report contains no user name or host name."""
 
+import contextlib
 import getpass
 import os
 import platform
@@ -76,15 +77,11 @@ def hide_owner(text: object) -> str:
     for home in sorted(homes, key=len, reverse=True):
         if path == home or path.startswith(home + "/"):
             path = "~" + path.removeprefix(home)
-    names = {_user(): "USER", platform.node(): "HOST"}
+    names = {}
+    with contextlib.suppress(KeyError, OSError):  # a container without an entry for its user
+        names[getpass.getuser()] = "USER"
+    names[platform.node()] = "HOST"
     return "/".join(names.get(part, part) if part else part for part in path.split("/"))
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without an entry for its user
-        return ""
 
 
 def _versions(checks: Checks) -> None:

@@ -73,10 +73,7 @@ def warn_if_emulated(
     on_message: Callable[[str], None],
     instead: str = "type --precision fp32",
 ) -> None:
-    """Say how slow bf16 is on a CPU that emulates it; measuring this takes a fraction of a second.
-
-    A command calls this once. Workers do not call it.
-    """
+    """Say how slow bf16 is on a CPU that emulates it. Commands measure this once, workers never."""
     if precision != "bf16" or pick_device(device_name).type != "cpu":
         return
     if computes_bf16(this_processor()):

@@ -66,7 +66,6 @@ class CaptionBook:
     """For each class the subject of an image that is not changed."""
     groups: tuple[int, ...] = ()
     """For each class its superclass; empty without superclasses."""
-    group_names: tuple[str, ...] = ()
     group_prompts: Variants = ()
     """Prompts of every superclass, which no training caption equals."""
 
@@ -149,7 +148,6 @@ def superclass_captions(names: Sequence[str]) -> CaptionBook:
         subjects=tuple((i,) for i in range(len(names))),
         plain=tuple(range(len(names))),
         groups=tuple(group_names.index(group) for group in groups),
-        group_names=group_names,
         group_prompts=superclass_prompts(group_names),
     )
 

@@ -217,6 +217,8 @@ class ContrastiveTask(Task):
     def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
         """Return zero-shot logits, labels, ranks of retrieval, and what the levels need.
 
+        The ranks (N,) are of captions for each image, and of images for the caption of each image;
+        a caption that says the same in other words is right, too.
         ``logits`` (N, K) have prompts from held-out templates, ``trained_logits`` from those of the
         training.
         """
@@ -230,7 +232,11 @@ class ContrastiveTask(Task):
             for name, rows in (("logits", book.held_out), ("trained_logits", book.train))
         }
         outputs["labels"] = part.labels
-        outputs |= self._retrieve(module, part, found)
+        drawn, _ = self.captions_of(part)
+        first, caption = distinct(drawn.caption)  # equal captions count once
+        texts, subject = self.embed_tokens(module, drawn.tokens[first]), drawn.subject[first]
+        outputs["caption_rank"] = ranks(found, texts, drawn.subject, subject)
+        outputs["image_rank"] = ranks(texts, found, subject, drawn.subject)[caption]
         if book.unseen:
             outputs |= self._measure_pairs(module, part)
         if book.groups:
@@ -238,19 +244,6 @@ class ContrastiveTask(Task):
             outputs["group_logits"] = self._scores(module, found, vectors)
         module.train(was_training)
         return outputs
-
-    def _retrieve(self, module: nn.Module, images: Images, found: Tensor) -> Outputs:
-        """Return ranks (N,): captions for each image, and images for the caption of each image.
-
-        Equal captions count once. A caption that says the same in other words is right, too.
-        """
-        drawn, _ = self.captions_of(images)
-        first, caption = distinct(drawn.caption)
-        texts = self.embed_tokens(module, drawn.tokens[first])
-        return {
-            "caption_rank": ranks(found, texts, drawn.subject, drawn.subject[first]),
-            "image_rank": ranks(texts, found, drawn.subject[first], drawn.subject)[caption],
-        }
 
     def captions_of(self, images: Images) -> tuple[Drawn, list[str]]:
         """Return a caption of each image of a split, and all texts by the number of the caption.

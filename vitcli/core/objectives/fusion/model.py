@@ -176,10 +176,7 @@ class LateFusion(FusionModel):
 
 
 def _sum_logits(seen: Tensor | None, heard: Tensor | None, alone: Alone) -> Tensor:
-    """Return the sum of the logits of images and sounds, where a modality that is missing adds 0.
-
-    (B - sounds alone, K), (B - images alone, K) -> (B, K)
-    """
+    """Return the sum of the logits, (B, K), where a modality that is missing adds 0."""
     num_images, num_sounds = alone
     if seen is None or heard is None:
         found = heard if seen is None else seen

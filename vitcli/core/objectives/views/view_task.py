@@ -1,8 +1,12 @@
-"""The base class of tasks that compare views of an image.
+"""The base class of tasks that compare views of an image, and what their modules consist of.
 
 Axes: B batch, N images, G global views, L local views, C channels, H W pixels of an image, h w
-pixels of a view, K classes.
+pixels of a view, D features of the encoder, F width, K classes, R images of a picture.
 """
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +24,10 @@ from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.objectives.pictures import Grid, Heat, Picture
 from vitcli.core.objectives.views.multi_crop import make_views, view_rows
 from vitcli.core.objectives.views.spec import ViewsSpec
+from vitcli.core.ops.backend import Gelu, Linear
+from vitcli.core.randomness import Draws
 
+STD = 0.02
 QUERIES = {"centre": (0.5, 0.5), "upper left": (0.25, 0.25), "lower right": (0.75, 0.75)}
 """Name of a patch -> its place as shares of the height and the width."""
 
@@ -34,9 +41,7 @@ class ViewTask(Task):
 
     @property
     def views(self) -> ViewsSpec:
-        found = self.spec.task
-        assert isinstance(found, ViewsSpec)
-        return found
+        return cast(ViewsSpec, self.spec.task)
 
     @property
     def sizes(self) -> dict[str, tuple[str, Size]]:
@@ -157,3 +162,43 @@ def picture_similarity(encoder: ImageModel, images: Tensor) -> Heat | None:
         y_label="row",
         colour_label="cosine similarity",
     )
+
+
+class Projector(nn.Sequential):
+    """MLP on features, (..., F in) -> (..., F out), with GELU and perhaps batch norm in between.
+
+    The batch norm takes (B, F). It has no running statistics: the head is not used after the
+    training.
+    """
+
+    def __init__(self, widths: Sequence[int], *, batch_norm: bool) -> None:
+        layers: list[nn.Module] = []
+        for before, after in pairwise(widths):
+            layers.append(Linear(before, after))
+            if batch_norm:
+                layers.append(nn.BatchNorm1d(after, track_running_stats=False))
+            layers.append(Gelu())
+        super().__init__(*layers[: -2 if batch_norm else -1])
+
+    def initialise(self, draws: Draws) -> None:
+        """Fill the layers: truncated normal weights with standard deviation 0.02, biases of 0."""
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear):
+                generator = draws(f"{name}.weight")
+                nn.init.trunc_normal_(module.weight, std=STD, generator=generator)
+                nn.init.zeros_(module.bias)
+
+
+def all_features(encoder: ImageModel, images: Tensor, local: Tensor | None) -> Tensor:
+    """Return the pooled features of global views, then those of local views: (B, V, D)."""
+    features = []
+    for views in [images] if local is None else [images, local]:
+        flat = views.flatten(0, 1)
+        if flat.shape[1:] == encoder.image_shape:
+            pooled = encoder.features(flat)
+        elif isinstance(encoder, VisionTransformer):
+            pooled = encoder.pool(encoder.encode(flat))
+        else:
+            raise ValueError(f"family {encoder.spec.family!r} needs images of its own size")
+        features.append(pooled.unflatten(0, views.shape[:2]))
+    return torch.cat(features, dim=1)
