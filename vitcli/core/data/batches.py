@@ -215,10 +215,7 @@ THREAD = "epoch-draws"
 
 
 class DrawnAhead:
-    """Draws epochs before they are needed. Each has its own thread, which ends with the draw.
-
-    ``draw`` is a pure function.
-    """
+    """Draws epochs, by a pure function, before they are needed: each in a thread of its own."""
 
     def __init__(self, draw: Callable[..., Rows]) -> None:
         self._draw = draw

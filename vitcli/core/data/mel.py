@@ -42,10 +42,7 @@ def _window_and_bank(device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def frames(sounds: Tensor) -> Tensor:
-    """Return overlapping frames: (B, T) -> (B, T / HOP, WINDOW).
-
-    Zeros are added at both ends, so that each frame is centred on its own HOP samples.
-    """
+    """Return frames, each centred on its own HOP samples: (B, T) -> (B, T / HOP, WINDOW)."""
     missing = (WINDOW - HOP) // 2
     return F.pad(sounds, (missing, missing)).unfold(-1, WINDOW, HOP)
 

@@ -73,9 +73,6 @@ def centre_map(grid_size: tuple[int, int]) -> Tensor:
 
 
 def removal_counts(num_patches: int, points: int = 17) -> list[int]:
-    """Return ``points`` evenly spaced numbers of patches, from 0 to all patches.
-
-    If ``num_patches`` < ``points`` - 1, return every number from 0 to ``num_patches``.
-    """
+    """Return up to ``points`` evenly spaced numbers of patches, from 0 to all patches."""
     last = min(points - 1, num_patches)
     return [math.floor(num_patches * i / last + 0.5) for i in range(last + 1)]

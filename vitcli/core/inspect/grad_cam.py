@@ -62,10 +62,7 @@ def by_place(model: MappedModel, features: Tensor) -> Tensor:
 def logits_and_features(
     model: VisionTransformer, images: Tensor, count: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the logits (B, K), and the features (B, N, D) that they depend on.
-
-    The features are the input of the next attention, or of the head after the last block.
-    """
+    """Return the logits (B, K), and the input (B, N, D) of the next attention, or of the head."""
     with torch.no_grad():
         tokens = model.blocks[:count](model.embed(images))
     if count == len(model.blocks):

@@ -18,10 +18,7 @@ def attention_of(block: nn.Module) -> SelfAttention:
 
 
 def can_be_uniform(model: VisionTransformer) -> bool:
-    """Return whether queries of zero make attention uniform.
-
-    They do for softmax attention to all tokens, if no position adds to the scores.
-    """
+    """Return whether queries of zero make attention uniform: a softmax to all, without a bias."""
     attention = attention_of(model.blocks[0])
     rule = attention.attend
     has_bias = attention.position.biases_scores

@@ -105,10 +105,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> float:
 
 
 def top5_accuracy(logits: Tensor, labels: Tensor) -> float | None:
-    """Return the share of images whose class is among the five most likely classes.
-
-    With five or fewer classes, where it would always be 1, it is None.
-    """
+    """Return the share of images with the class among the likeliest 5; None of up to 5 classes."""
     if logits.shape[1] <= TOP:
         return None
     top = logits.topk(TOP, dim=-1).indices

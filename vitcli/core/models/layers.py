@@ -84,10 +84,7 @@ def build_attention(
 def build_block(
     spec: TokenSpec, shape: TokenShape, drop_path: float, attention: SelfAttention | None = None
 ) -> Block:
-    """Return a block of an attention branch and, unless ``ffn`` is ``none``, an FFN branch.
-
-    If ``attention`` is None, the branch uses ``SelfAttention`` over the whole sequence.
-    """
+    """Return a block of attention (global by default) and, unless ``ffn`` is ``none``, an FFN."""
     if attention is None:
         attention = build_attention(spec, shape, SelfAttention, build_position(spec, shape))
     inners: list[nn.Module] = [attention]

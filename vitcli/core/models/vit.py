@@ -25,10 +25,7 @@ from vitcli.core.spec.slots import ATTENTIONS, HEADS, INITS, NORMS, POOLS
 
 
 class TokenModel(UsesBackend, ImageModel):
-    """Base class with the embedding of images, the last norm, the pooling and the head.
-
-    Subclasses add the layers in between.
-    """
+    """Base class with embedding, last norm, pooling and head; subclasses add what is in between."""
 
     spec: TokenSpec
     grid_size: tuple[int, int]
@@ -251,10 +248,7 @@ class VisionTransformer(TokenModel):
     def forward_with_weights(
         self, images: Tensor, layers: Sequence[int] | None = None
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Return the logits (B, K), and the attention weights that they depend on, by layer.
-
-        Autograd can differentiate the logits with respect to the weights.
-        """
+        """Return the logits (B, K), and the attention weights that they depend on, by layer."""
         tokens, weights = self._attend(images, chosen_layers(layers, len(self.blocks)), self.blocks)
         return self.forward_head(self.last_norm(tokens)), weights
 

@@ -42,10 +42,7 @@ class TokenShape:
 
 
 class HeadDimScale(nn.Module):
-    """The scale 1 / sqrt(d).
-
-    If the features of q and k are independent with mean 0 and variance 1, scores have variance 1.
-    """
+    """The scale 1 / sqrt(d): scores of independent q and k with variance 1 have variance 1."""
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__()

@@ -225,10 +225,7 @@ def own_optimizer(
     spec: OptimSpec,
     **options: Any,
 ) -> list[Optimizer]:
-    """Return an optimiser of the user's own class, of groups, a rate, fields and options.
-
-    ``given`` are the names of the fields of ``spec`` that it takes.
-    """
+    """Return an optimiser of the user's class, which takes the ``given`` fields of ``spec``."""
     fields = {field: getattr(spec, field) for field in given}
     return [build(param_groups(named, spec, spec.lr), spec.lr, **fields, **options)]
 

@@ -124,9 +124,6 @@ def with_data_defaults(
 
 
 def changed_fields(spec: ExperimentSpec) -> dict[str, Any]:
-    """Return the fields that differ from the defaults: dotted field -> value.
-
-    The weights of a teacher are left out, because vitcli fills them in.
-    """
+    """Return dotted fields that differ from the defaults, but for the weights of a teacher."""
     found = differences(ExperimentSpec(), spec)
     return {name: value for name, (_, value) in found.items() if name != TEACHER_WEIGHTS}

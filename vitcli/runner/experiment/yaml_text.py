@@ -224,10 +224,7 @@ def in_files(documents: Sequence[Document]) -> Places:
 
 
 def on_command_line(changes: Mapping[str, Any], options: Mapping[str, str]) -> Places:
-    """Return the places of the fields that a command line changes.
-
-    ``options`` names the option that set a field, such as ``--epochs``; ``--set`` if absent.
-    """
+    """Return the places of changed fields: ``options`` names some, such as ``--epochs``."""
     typed = {field: options.get(field, SET) for field in changes}
     return Places([typed], " and ".join(dict.fromkeys(typed.values())))
 

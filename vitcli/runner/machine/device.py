@@ -123,10 +123,7 @@ def pick_precision(name: str, device: torch.device) -> torch.dtype | None:
 
 
 def name_precision(name: str, device: torch.device) -> str:
-    """Return the precision of a training: fp32, tf32, bf16 or fp16.
-
-    ``auto`` is bf16 where the hardware is fast in it, and fp32 elsewhere.
-    """
+    """Return the precision of a training; ``auto`` is bf16 where the hardware is fast in it."""
     if name == "auto":
         return "bf16" if is_fast_in_bf16(device) else "fp32"
     if name not in (*DTYPES, "tf32"):
@@ -167,10 +164,7 @@ def cpu_name() -> str:
 
 
 def hardware(device: torch.device) -> str:
-    """Return the name of a device for tables, such as ``AMD EPYC, 2 threads``.
-
-    Variables that limit the instructions of the CPU are named, because they change the speed.
-    """
+    """Return the name of a device for tables, with what limits it: ``AMD EPYC, 2 threads``."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     threads = torch.get_num_threads()
