@@ -121,7 +121,7 @@ def test_a_configuration_that_the_disk_does_not_give_is_named(here, monkeypatch)
     run = make("runs/x")
     monkeypatch.setattr(Path, "open", refuse)
     monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(ConfigError, match=r"runs/x/config\.yaml: cannot be read"):
+    with pytest.raises(InputError, match=r"runs/x/config\.yaml: cannot be read"):
         run.spec()
 
 

@@ -83,7 +83,9 @@ class CoAtNet(StagedModel):
             part = replace(stage, before=before)
             if is_conv:
                 join = load_target(RESIDUALS[stage.spec.residual].build)
-                block = MBConv(before, stage.shape, build_stage_shortcut(part), join, rate)
+                block: nn.Module = MBConv(
+                    before, stage.shape, build_stage_shortcut(part), join, rate
+                )
             else:
                 block = build_attention_block(part, rate)
             blocks.append(block)

@@ -102,7 +102,8 @@ class TokenModel(UsesBackend, ImageModel):
         tokens = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
         if keep is not None:
             tokens = tokens.gather(1, keep[..., None].expand(-1, -1, tokens.shape[-1]))
-        prefix = [part for part in (self.cls_token, self.reg_tokens) if part is not None]
+        learned = (self.cls_token, self.reg_tokens)
+        prefix: list[Tensor] = [part for part in learned if part is not None]
         if prefix:
             front = torch.cat(prefix, dim=1)
             if first:
