@@ -14,7 +14,6 @@ BASE = VitSpec(
     img_size=(16, 16), in_chans=3, num_classes=5, patch_size=4, embed_dim=24, depth=2, num_heads=3
 )
 
-
 _STAGED: dict[str, Any] = {"depth": 6, "depths": (1, 2)}
 _CONVENTIONAL: dict[str, Any] = {"pool": "mean", "pos_embed": "relative"}
 REQUIRED: dict[str, dict[str, Any]] = {

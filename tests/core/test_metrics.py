@@ -9,6 +9,7 @@ from scipy import stats
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from vitcli.core.metrics import knn
 from vitcli.core.metrics import linear_probe as probes
 from vitcli.core.metrics.classification import (
     calibration_error,
@@ -19,7 +20,6 @@ from vitcli.core.metrics.classification import (
     wilson_interval,
 )
 from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_threshold
-from vitcli.core.metrics.knn import knn_logits, leave_one_out_knn
 from vitcli.core.metrics.retrieval import distinct, ranks, recall, retrieval
 
 
@@ -117,10 +117,12 @@ def blobs(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.eye(8)[labels] + noise, labels
 
 
-def test_neighbours_vote_as_in_a_double_loop():
+def test_neighbours_vote_as_in_a_double_loop(monkeypatch):
+    monkeypatch.setattr(knn, "NEIGHBOURS", 4)
+    monkeypatch.setattr(knn, "TEMPERATURE", 0.5)
     train, labels = blobs(30, 0)
     test, _ = blobs(5, 1)
-    found = knn_logits(train, labels, test, 3, neighbours=4, temperature=0.5)
+    found = knn.knn_logits(train, labels, test, 3)
     for row, query in zip(found, test, strict=True):
         similar = torch.cosine_similarity(query[None], train)
         votes = torch.zeros(3)
@@ -129,13 +131,14 @@ def test_neighbours_vote_as_in_a_double_loop():
         assert_close(row.exp(), votes.clamp(min=torch.finfo(torch.float32).tiny))
 
 
-def test_an_image_does_not_vote_for_itself():
+def test_an_image_does_not_vote_for_itself(monkeypatch):
     features, labels = blobs(60, 0)
-    clean = leave_one_out_knn(features, labels, 3).argmax(1)
+    clean = knn.leave_one_out_knn(features, labels, 3).argmax(1)
     assert (clean == labels).float().mean() > 0.9
     random = torch.randint(3, (60,), generator=torch.Generator().manual_seed(0))
-    own = knn_logits(features, random, features, 3, neighbours=1).argmax(1)
-    others = leave_one_out_knn(features, random, 3, neighbours=1).argmax(1)
+    monkeypatch.setattr(knn, "NEIGHBOURS", 1)
+    own = knn.knn_logits(features, random, features, 3).argmax(1)
+    others = knn.leave_one_out_knn(features, random, 3).argmax(1)
     assert torch.equal(own, random), "the control: the nearest image is the image itself"
     assert not torch.equal(others, random)
 

@@ -64,7 +64,6 @@ def size() -> int:
 
 
 def own_rank() -> int:
-    """Return the number of this rank, from 0."""
     return dist.get_rank() if _is_joined else 0
 
 

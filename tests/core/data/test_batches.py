@@ -273,16 +273,6 @@ def test_a_draw_that_was_started_comes_from_a_thread():
     assert not drawn.take(3)["is_ahead"]
 
 
-def test_an_error_in_the_thread_is_raised_where_the_draw_is_needed():
-    def fail(number: int) -> dict[str, torch.Tensor]:
-        raise ValueError(f"no epoch {number}")
-
-    drawn = DrawnAhead(fail)
-    drawn.start(5)
-    with pytest.raises(ValueError, match="no epoch 5"):
-        drawn.take(5)
-
-
 def test_a_thread_ends_although_nobody_takes_its_draw():
     may_go = threading.Event()
 

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from tests.core.ops.gradients import error, gradients
 from vitcli.core.ops.backend import PLAIN, Backend, self_attention
-from vitcli.core.ops.native.amx import functions
+from vitcli.core.ops.native.amx import backend as functions
 from vitcli.core.ops.native.compiled import Kernels
 from vitcli.runner.machine.kernels import BACKENDS, load_kernels
 

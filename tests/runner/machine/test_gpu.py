@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
 ]
 
-
 COMPILED = [pytest.param(True, id="compiled"), pytest.param(False, id="plain")]
 
 

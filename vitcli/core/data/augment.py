@@ -52,10 +52,7 @@ def draw_flip(num_images: int, generator: Generator) -> Tensor:
 
 
 def normalize(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Return (images / 255 - mean) / std: (B, C, H, W) uint8 or float in [0, 255] -> float32.
-
-    ``mean`` and ``std`` (C,) are on the [0, 1] scale.
-    """
+    """Return (images / 255 - mean) / std: (B, C, H, W) uint8 or float, 2 x (C,) -> float32."""
     return standardize(images, *scale_and_shift(mean, std))
 
 

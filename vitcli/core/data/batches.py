@@ -38,7 +38,6 @@ place in the data set; the other tables are the parameters of this epoch's augme
 Channels = tuple[Tensor, Tensor]
 """Scale and shift of each channel: what :func:`augment.standardize` takes."""
 
-
 LIMITED = 500
 """Images of a split that count as one batch of ``train.limit_batches``."""
 IMAGES_AT_ONCE = {"cpu": 100}
@@ -116,7 +115,6 @@ def augmented_batch(
 
 
 def rows_on_device(rows: Rows, device: torch.device) -> Rows:
-    """Return the rows of an epoch on the device of the images."""
     # apply_policy needs the operations on the CPU; see its docstring.
     stays = {name: table for name, table in rows.items() if name.split(".")[-1] == "op"}
     return to_device({k: v for k, v in rows.items() if k not in stays}, device) | stays
@@ -151,6 +149,15 @@ def eval_batches(
         part = slice(start, start + batch_size)
         normal = aug.standardize(images.pixels[part], *channels)
         yield {"images": normal, "targets": images.labels[part]}
+
+
+def split_batches(images: Images, spec: ExperimentSpec) -> Iterator[Batch]:
+    """Yield the images that ``limit_images`` leaves, in batches that suit the device."""
+    mean, std = spec.data.mean, spec.data.std
+    assert mean is not None
+    assert std is not None
+    size = images_at_once(images.pixels.device)
+    return eval_batches(limit_images(images, spec), mean=mean, std=std, batch_size=size)
 
 
 def _draw_all(
@@ -208,10 +215,7 @@ THREAD = "epoch-draws"
 
 
 class DrawnAhead:
-    """Draws epochs before they are needed. Each has its own thread, which ends with the draw.
-
-    ``draw`` is a pure function.
-    """
+    """Draws epochs, by a pure function, before they are needed: each in a thread of its own."""
 
     def __init__(self, draw: Callable[..., Rows]) -> None:
         self._draw = draw

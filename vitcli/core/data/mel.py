@@ -23,8 +23,9 @@ FLOOR = 1e-3
 """Added to the energy of a band before the logarithm. A sound has an RMS of 1."""
 
 
-def mel_bank() -> Tensor:
-    """Return triangular filters with a peak of 1: (K, M) float32, K = WINDOW / 2 + 1.
+@cache
+def _window_and_bank(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return a Hann window (WINDOW,), and triangular filters with a peak of 1, (K, M).
 
     The edges of the bands are evenly spaced in mel, 2595 log10(1 + f / 700), as in HTK (Young et
     al.). Band m begins at edge m, has its peak at edge m + 1 and ends at edge m + 2. The energies
@@ -36,20 +37,12 @@ def mel_bank() -> Tensor:
     edges = 700 * (10 ** (mels / 2595) - 1)
     low, peak, high = edges[:-2], edges[1:-1], edges[2:]
     rising, falling = (frequencies - low) / (peak - low), (high - frequencies) / (high - peak)
-    return torch.minimum(rising, falling).clamp(min=0).float()
-
-
-@cache
-def _constants(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the Hann window (WINDOW,) and the mel bank (K, M) on a device."""
-    return torch.hann_window(WINDOW).to(device), mel_bank().to(device)
+    bank = torch.minimum(rising, falling).clamp(min=0).float()
+    return torch.hann_window(WINDOW).to(device), bank.to(device)
 
 
 def frames(sounds: Tensor) -> Tensor:
-    """Return overlapping frames: (B, T) -> (B, T / HOP, WINDOW).
-
-    Zeros are added at both ends, so that each frame is centred on its own HOP samples.
-    """
+    """Return frames, each centred on its own HOP samples: (B, T) -> (B, T / HOP, WINDOW)."""
     missing = (WINDOW - HOP) // 2
     return F.pad(sounds, (missing, missing)).unfold(-1, WINDOW, HOP)
 
@@ -61,7 +54,7 @@ def unit_rms(sounds: Tensor) -> Tensor:
 
 def log_mel(sounds: Tensor) -> Tensor:
     """Return log-mel spectrograms of Hann windows: (B, T) -> (B, M, F), band 0 the lowest."""
-    window, bank = _constants(sounds.device)
+    window, bank = _window_and_bank(sounds.device)
     spectrum = torch.fft.rfft(frames(sounds) * window)
     power = spectrum.real.square() + spectrum.imag.square()
     return (power @ bank + FLOOR).log().mT

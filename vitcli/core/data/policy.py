@@ -125,10 +125,7 @@ def grey(images: Tensor) -> Tensor:
 
 
 def smooth(images: Tensor) -> Tensor:
-    """Return images in whole levels (B, C, H, W) float, smoothed except for their borders.
-
-    The smoothing is 3 x 3, and its centre weighs 5 / 13.
-    """
+    """Return images in whole levels, float, smoothed by 3 x 3 except for their borders."""
     smoothed = images.float()
     if min(images.shape[-2:]) > 2:
         inner = smoothed[:, :, 1:-1, 1:-1]

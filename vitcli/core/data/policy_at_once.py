@@ -57,10 +57,7 @@ def draw_settings(op: Tensor, strength: Tensor, size: Size) -> dict[str, Tensor]
 
 
 def apply_at_once(images: Tensor, settings: dict[str, Tensor]) -> Tensor:
-    """Apply the k operations of each image one after the other: (B, C, H, W) uint8 -> the same.
-
-    The tables are rows of ``draw_settings`` on the device of the images.
-    """
+    """Apply the k operations of rows of ``draw_settings``: (B, C, H, W) uint8 -> the same."""
     height, width = images.shape[-2:]
     index, is_inside = nearest_pixels(settings["matrix"], (height, width))  # (B, k, H W)
     levels = torch.arange(256, dtype=torch.uint8, device=images.device)

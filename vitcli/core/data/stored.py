@@ -88,9 +88,9 @@ class StoredPixels:
 
     def select(self, index: Tensor | slice) -> "StoredPixels":
         """Return some of the images, without reading them."""
-        return self._at(self.index[index.cpu() if isinstance(index, Tensor) else index])
+        return self.at(self.index[index.cpu() if isinstance(index, Tensor) else index])
 
-    def _at(self, places: Tensor) -> "StoredPixels":
+    def at(self, places: Tensor) -> "StoredPixels":
         return StoredPixels(self.base, places, self.device, self.is_mirrored, self.hint)
 
     def to(self, device: torch.device | str) -> "StoredPixels":
@@ -99,11 +99,6 @@ class StoredPixels:
     def flip(self, _: int) -> "StoredPixels":
         """Return the images mirrored from left to right."""
         return StoredPixels(self.base, self.index, self.device, not self.is_mirrored, self.hint)
-
-    def followed_by(self, other: "StoredPixels") -> "StoredPixels":
-        """Return these images and others of the same memory map."""
-        assert other.base is self.base
-        return self._at(torch.cat([self.index, other.index]))
 
 
 AnyPixels = Tensor | StoredPixels
@@ -115,9 +110,9 @@ def select(pixels: AnyPixels, index: Tensor | slice) -> Tensor:
 
 
 def joined(first: AnyPixels, second: AnyPixels) -> Tensor:
-    """Return the images of both, one after the other."""
     if isinstance(first, StoredPixels) and isinstance(second, StoredPixels):
-        return as_tensor(first.followed_by(second))
+        assert second.base is first.base
+        return as_tensor(first.at(torch.cat([first.index, second.index])))
     return torch.cat([first[:], second[:]])
 
 

@@ -143,10 +143,7 @@ def draw_background(uniform: Uniform, x: Tensor, y: Tensor) -> Tensor:
 
 
 def add_distractors(canvas: Tensor, uniform: Uniform, x: Tensor, y: Tensor) -> Tensor:
-    """Add a small disc and a thin bar at random places.
-
-    About half of the images get the disc, and about half get the bar.
-    """
+    """Add a small disc to half of the images, and a thin bar to half, at random places."""
     kinds = (Part("disc", 1.6, 1.6), Part("box", 3.5, 0.7))
     for part in kinds:
         here_x, here_y = rotate(x - uniform(-15, 15), y - uniform(-15, 15), uniform(-1, 1))

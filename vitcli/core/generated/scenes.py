@@ -69,7 +69,6 @@ Place = tuple[float, float]
 """x and y of the centre of a part."""
 Placed = tuple[Part, Place]
 
-
 BOX = Bar(2.2, 2.2)
 TALL, TALL_BACK = Bar(1.25, 6.8, 0.35), Bar(1.25, 6.8, -0.35)
 SHORT, SHORT_BACK = Bar(1.15, 3.3, 0.85), Bar(1.15, 3.3, -0.85)

@@ -5,9 +5,7 @@ opposite order. The gap between the parts is more than half of a 4-pixel patch. 
 content of a patch shows the pair, and only the positions of the patches show the class. A model
 without positions reaches an accuracy of about 50 %.
 
-The bytes are the same on every machine. Only operations that float64 defines exactly are used:
-torch.rand, + - * /, sqrt, floor, minimum and comparison. Transcendental functions, matrix products
-and sums are not used.
+The bytes are the same on every machine, for the reasons in core/generated/drawing.py.
 Axes: n images of a chunk, H W pixels; x to the right, y down, in pixels.
 """
 
@@ -30,7 +28,6 @@ from vitcli.core.generated.drawing import (
 
 GAP = 3.0
 """Pixels between two rows of parts, before scaling."""
-
 
 Row = tuple[Part, ...]
 """Parts side by side, all of the same height."""

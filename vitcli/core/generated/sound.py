@@ -65,10 +65,7 @@ def choose_speakers(shares: Tensor, held_out: bool) -> Tensor:
 
 
 def synthesize(keys: Tensor, classes: Tensor, num_classes: int, *, held_out: bool) -> Tensor:
-    """Return sounds with a root mean square of 1: keys (B,), classes (B,) -> (B, T) float32.
-
-    ``held_out`` says whether the held-out speakers speak.
-    """
+    """Return sounds of RMS 1, of held-out or other speakers: (B,), (B,) -> (B, T) float32."""
     speaker, tune, stretch, start, phase = uniform(keys, 5).unbind(1)
     who = speakers(keys.device)[choose_speakers(speaker, held_out)]
     first = who[:, 0] * 2 ** ((tune - 0.5) / 4)  # up to an eighth of an octave off

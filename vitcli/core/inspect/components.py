@@ -7,10 +7,7 @@ COLOURS = 3
 
 
 def principal_directions(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the directions of largest variance of rows (n, D), and their singular values.
-
-    The sign of a direction is arbitrary, so the sign with a positive sum is chosen.
-    """
+    """Return the directions, signs fixed, of largest variance of (n, D), and singular values."""
     _, values, directions = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)
     return directions * torch.where(directions.sum(1, keepdim=True) < 0, -1.0, 1.0), values
 

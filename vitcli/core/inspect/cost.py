@@ -51,10 +51,7 @@ def parameters_by_part(model: nn.Module) -> dict[str, int]:
 
 
 def part_of(name: str) -> str:
-    """Return the part of the model that a parameter belongs to.
-
-    For example, ``blocks.3.attn.norm.weight`` belongs to ``blocks: attention norms``.
-    """
+    """Return the part of a parameter: ``blocks: attention norms`` of blocks.3.attn.norm.weight."""
     first, *rest = name.split(".")
     if first == "net":  # of timm
         return PARTS.get(rest[0], rest[0])
@@ -84,12 +81,8 @@ def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
 def step_flops(losses: Callable[[Batch], Batch], batch: Batch) -> int:
     """Return the floating-point operations of a training step: forward and backward pass.
 
-    They are counted as in ``forward_flops``, so the optimiser is left out.
-
-    Args:
-        losses: Returns the losses of a batch, including ``loss``. Its model is on the device
-            "meta" and computes with plain functions of torch.
-        batch: Tensors of the size of a training batch, on any device; their values are not read.
+    They are counted as in ``forward_flops``, so the optimiser is left out. The model of ``losses``
+    is on the device "meta" and computes with plain functions of torch.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -119,10 +112,7 @@ def convolution_backward_flops(
 
 
 def activation_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Return the bytes that autograd keeps for the backward pass of one fp32 image.
-
-    Parameters are not counted.
-    """
+    """Return the bytes, without parameters, that autograd keeps for one fp32 image."""
     weights = {p.untyped_storage()._cdata for p in model.parameters()}
     seen: dict[int, int] = {}
     kept: list[Tensor] = []  # keeps addresses unique: freed storage could be reused

@@ -13,10 +13,7 @@ from vitcli.core.models.image_model import ImageModel
 
 
 def ranks(maps: Tensor) -> Tensor:
-    """Return the rank of each patch in its map, 0 for the highest: (B, gh, gw) -> (B, P).
-
-    Patches of equal value keep reading order.
-    """
+    """Return the ranks of patches, 0 the highest, ties in reading order: (B, gh, gw) -> (B, P)."""
     return maps.flatten(1).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
 
 
@@ -32,15 +29,10 @@ def probability_curve(
 ) -> Tensor:
     """Return the probability of a class while the highest patches are removed or inserted: (B, S).
 
+    (B, C, H, W) normalised, (B, gh, gw), (B,). ``counts`` has the number of patches at each point.
     Petsiuk et al. 2018, https://arxiv.org/abs/1806.07421. The paper removes pixels; this function
     removes patches. A removed patch becomes 0, which is the mean colour of normalised images. An
     insertion starts from an image of this colour; the paper starts from a blurred image.
-
-    Args:
-        images: (B, C, H, W), normalised.
-        maps: (B, gh, gw); gh divides H and gw divides W.
-        classes: (B,) the class whose probability is returned.
-        counts: Number of removed or inserted patches at each of the S points.
     """
     rank = ranks(maps).view_as(maps)  # (B, gh, gw)
     probabilities = []
@@ -81,9 +73,6 @@ def centre_map(grid_size: tuple[int, int]) -> Tensor:
 
 
 def removal_counts(num_patches: int, points: int = 17) -> list[int]:
-    """Return ``points`` evenly spaced numbers of patches, from 0 to all patches.
-
-    If ``num_patches`` < ``points`` - 1, return every number from 0 to ``num_patches``.
-    """
+    """Return up to ``points`` evenly spaced numbers of patches, from 0 to all patches."""
     last = min(points - 1, num_patches)
     return [math.floor(num_patches * i / last + 0.5) for i in range(last + 1)]

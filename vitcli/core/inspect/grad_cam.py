@@ -13,10 +13,7 @@ from vitcli.core.nn.block import Branch
 
 
 def grad_cam(
-    model: MappedModel,
-    images: Tensor,
-    classes: Tensor | None = None,
-    layer: int | None = None,
+    model: MappedModel, images: Tensor, classes: Tensor | None = None, layer: int | None = None
 ) -> Tensor:
     """Return how much the features at each patch support a class: (B, gh, gw), not negative.
 
@@ -34,14 +31,7 @@ def grad_cam(
       because attention has mixed class information into them (see docs/results/attention-maps.md).
     * The map keeps one number per patch. The paper enlarges the map to the size of the picture.
 
-    Args:
-        model: In eval mode.
-        images: (B, C, H, W), normalised.
-        classes: (B,) indices. Default: the likeliest class of each image.
-        layer: Counted from 0, or backwards from -1. Default: the input of the last block.
-
-    Raises:
-        ValueError: There is no such layer, or its patches do not reach the classifier.
+    By default, the class of an image is the likeliest one.
     """
     count = feature_layer(model, layer)
     with torch.enable_grad():
@@ -72,10 +62,7 @@ def by_place(model: MappedModel, features: Tensor) -> Tensor:
 def logits_and_features(
     model: VisionTransformer, images: Tensor, count: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the logits (B, K), and the features (B, N, D) that they depend on.
-
-    The features are the input of the next attention, or of the head after the last block.
-    """
+    """Return the logits (B, K), and the input (B, N, D) of the next attention, or of the head."""
     with torch.no_grad():
         tokens = model.blocks[:count](model.embed(images))
     if count == len(model.blocks):

@@ -18,10 +18,7 @@ def attention_of(block: nn.Module) -> SelfAttention:
 
 
 def can_be_uniform(model: VisionTransformer) -> bool:
-    """Return whether queries of zero make attention uniform.
-
-    They do for softmax attention to all tokens, if no position adds to the scores.
-    """
+    """Return whether queries of zero make attention uniform: a softmax to all, without a bias."""
     attention = attention_of(model.blocks[0])
     rule = attention.attend
     has_bias = attention.position.biases_scores
@@ -34,7 +31,6 @@ while the other heads and all biases stay; without queries, all its scores are e
 
 
 def _with_changed_head(block: nn.Module, head: int, change: str) -> nn.Module:
-    """Return a copy of a block with a change of one head, counted from 0."""
     changed = copy.deepcopy(block)
     attention = attention_of(changed)
     width = attention.qkv.out_features // 3

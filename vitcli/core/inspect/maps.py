@@ -22,10 +22,6 @@ def rollout(weights: Iterable[Tensor], *, residual: bool = True) -> Tensor:
     matrices of all layers are multiplied.
 
     Abnar and Zuidema 2020, https://arxiv.org/abs/2005.00928
-
-    Args:
-        weights: (B, h, N, N) of every layer, in order.
-        residual: False for a model without residual connections.
     """
     products = list(rollouts(weights, residual=residual))
     if not products:
@@ -52,13 +48,8 @@ def grad_rollout(
     A is the attention matrix of a layer, and G is the gradient of the class's logit with respect to
     A. The layer's map is the mean over heads of max(G * A, 0). The relevance R starts as the
     identity, and each layer adds map @ R. A layer without a residual connection replaces R by
-    map @ R. Rows do not sum to 1. Chefer et al. 2021, https://arxiv.org/abs/2103.15679, equations 5
-    and 6.
-
-    Args:
-        model: In eval mode.
-        images: (B, C, H, W), normalised.
-        classes: (B,) indices. Default: the likeliest class of each image.
+    map @ R. Rows do not sum to 1. By default, the class of an image is the likeliest one. Chefer et
+    al. 2021, https://arxiv.org/abs/2103.15679, equations 5 and 6.
     """
     with torch.enable_grad():
         # Autograd needs a graph up to the first layer's weights, even if no parameter is trainable.

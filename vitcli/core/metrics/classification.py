@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import eval_batches, images_at_once, limit_images
+from vitcli.core.data.batches import limit_images, split_batches
 from vitcli.core.data.source import Images
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
@@ -105,10 +105,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> float:
 
 
 def top5_accuracy(logits: Tensor, labels: Tensor) -> float | None:
-    """Return the share of images whose class is among the five most likely classes.
-
-    With five or fewer classes, where it would always be 1, it is None.
-    """
+    """Return the share of images with the class among the likeliest 5; None of up to 5 classes."""
     if logits.shape[1] <= TOP:
         return None
     top = logits.topk(TOP, dim=-1).indices
@@ -180,21 +177,13 @@ def logits_and_labels(
     ``train.limit_batches`` limits the split too, to evenly spaced images. ``flip`` averages over
     each image and its mirror image.
     """
-    data = spec.data
-    assert data.mean is not None
-    assert data.std is not None
-    part = limit_images(images, spec)
-    size = images_at_once(images.pixels.device)
-    batches = eval_batches(part, mean=data.mean, std=data.std, batch_size=size)
-    return compute_logits(model, batches, flip=flip), part.labels
+    logits = compute_logits(model, split_batches(images, spec), flip=flip)
+    return logits, limit_images(images, spec).labels
 
 
 @torch.inference_mode()
 def compute_logits(
-    model: nn.Module,
-    batches: Iterable[dict[str, Tensor]],
-    *,
-    flip: bool = False,
+    model: nn.Module, batches: Iterable[dict[str, Tensor]], *, flip: bool = False
 ) -> Tensor:
     """Return fp32 logits (N, K) of all images, in order, on the device of the batches.
 

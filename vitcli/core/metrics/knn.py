@@ -13,54 +13,34 @@ QUERIES = 1000
 """Number of images whose similarities are computed at a time."""
 
 
-def knn_logits(
-    train: Tensor,
-    labels: Tensor,
-    test: Tensor,
-    num_classes: int,
-    *,
-    neighbours: int = NEIGHBOURS,
-    temperature: float = TEMPERATURE,
-) -> Tensor:
+def knn_logits(train: Tensor, labels: Tensor, test: Tensor, num_classes: int) -> Tensor:
     """Return the votes of the nearest training images as logits: (M, F), (M,), (N, F) -> (N, K).
 
-    The vote of an image with cosine similarity s counts exp(s / temperature).
+    The vote of an image with cosine similarity s counts exp(s / ``TEMPERATURE``).
     Wu et al. 2018, https://arxiv.org/abs/1805.01978, section 3.4.
     """
     keys, queries = F.normalize(train, dim=1), F.normalize(test, dim=1)
-    count = min(neighbours, len(keys))
-    parts = [
-        _vote(part @ keys.T, labels, num_classes, count, temperature)
-        for part in queries.split(QUERIES)
-    ]
-    return torch.cat(parts)
+    count = min(NEIGHBOURS, len(keys))
+    parts = queries.split(QUERIES)
+    return torch.cat([_vote(part @ keys.T, labels, num_classes, count) for part in parts])
 
 
-def leave_one_out_knn(
-    features: Tensor,
-    labels: Tensor,
-    num_classes: int,
-    *,
-    neighbours: int = NEIGHBOURS,
-    temperature: float = TEMPERATURE,
-) -> Tensor:
+def leave_one_out_knn(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     """Return for each image the votes of the other images, as ``knn_logits`` does: (N, K)."""
     keys = F.normalize(features, dim=1)
-    count, places = min(neighbours, len(keys) - 1), torch.arange(len(keys), device=keys.device)
+    count, places = min(NEIGHBOURS, len(keys) - 1), torch.arange(len(keys), device=keys.device)
     parts = []
     for rows in places.split(QUERIES):
         similarity = keys[rows] @ keys.T
         similarity[torch.arange(len(rows), device=keys.device), rows] = -torch.inf
-        parts.append(_vote(similarity, labels, num_classes, count, temperature))
+        parts.append(_vote(similarity, labels, num_classes, count))
     return torch.cat(parts)
 
 
-def _vote(
-    similarity: Tensor, labels: Tensor, num_classes: int, count: int, temperature: float
-) -> Tensor:
+def _vote(similarity: Tensor, labels: Tensor, num_classes: int, count: int) -> Tensor:
     """Return the logarithm of the summed votes of the most similar columns: (n, M) -> (n, K)."""
     near, index = similarity.topk(count, dim=1)
     votes = torch.zeros(len(near), num_classes, device=near.device, dtype=near.dtype)
     # Divided by the largest possible vote, so that no sum overflows.
-    votes.scatter_add_(1, labels[index], ((near - 1) / temperature).exp())
+    votes.scatter_add_(1, labels[index], ((near - 1) / TEMPERATURE).exp())
     return votes.clamp(min=torch.finfo(votes.dtype).tiny).log()

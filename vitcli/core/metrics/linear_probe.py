@@ -59,9 +59,14 @@ def linear_probe(
     labels = labels.clone()  # autograd saves no tensor of inference mode
     out = folds(labels) == HELD_OUT - 1
     is_chosen = bool(out.any())
-    strength = DEFAULT_STRENGTH
-    if is_chosen:
-        strength = choose_strength(train, labels, out, num_classes, strengths, on_fit)
+    strength, best = DEFAULT_STRENGTH, float("inf")
+    fitted = fit_layers(train[~out], labels[~out], num_classes, strengths) if is_chosen else ()
+    for done, (tried, layer) in enumerate(zip(strengths, fitted, strict=False), start=1):
+        on_fit(done, len(strengths) + 1)
+        loss = F.cross_entropy(apply(layer, train[out]), labels[out]).item()
+        if loss > best:
+            break  # weaker strengths take longer to fit
+        strength, best = tried, loss
     (layer,) = fit_layers(train, labels, num_classes, [strength])
     weights = layer[:-1] / deviation[:, None]
     whole = torch.cat([weights, layer[-1:] - mean @ weights])
@@ -101,29 +106,6 @@ def cross_validated(
         probe = linear_probe(train[known], labels[known], num_classes)
         logits[out] = apply(probe.layer, train[out])
     return logits
-
-
-def choose_strength(
-    features: Tensor,
-    labels: Tensor,
-    out: Tensor,
-    num_classes: int,
-    strengths: Sequence[float],
-    on_fit: Callable[[int, int], None],
-) -> float:
-    """Return the strength with the smallest cross-entropy on the held-out images.
-
-    Weaker strengths, which take longest to fit, are not tried after one that is worse.
-    """
-    best, chosen = float("inf"), strengths[0]
-    fitted = fit_layers(features[~out], labels[~out], num_classes, strengths)
-    for done, (strength, layer) in enumerate(zip(strengths, fitted, strict=True), start=1):
-        on_fit(done, len(strengths) + 1)
-        loss = F.cross_entropy(apply(layer, features[out]), labels[out]).item()
-        if loss > best:
-            break
-        best, chosen = loss, strength
-    return chosen
 
 
 def apply(layer: Tensor, features: Tensor) -> Tensor:

@@ -37,10 +37,7 @@ def condense_errors(arrays: Arrays) -> dict[str, NDArray[Any]]:
 
 
 def correct(arrays: Arrays) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return whether each image is classified correctly, and its label: (N,) and (N,).
-
-    The outputs may be condensed.
-    """
+    """Return whether outputs, condensed or not, are right, and the labels: (N,) and (N,)."""
     if "prediction" in arrays:
         labels = arrays["label"]
         return arrays["prediction"] == labels, labels.astype(np.int64)

@@ -8,12 +8,7 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from vitcli.core.models.layers import (
-    build_attention,
-    build_block,
-    build_position,
-    make_part,
-)
+from vitcli.core.models.layers import build_attention, build_block, build_position, make_part
 from vitcli.core.models.staged import Stage, StagedModel, StageSpec, halve_grid
 from vitcli.core.nn.attention import SelfAttention, TokenShape
 from vitcli.core.nn.block import Block, Branch
@@ -82,11 +77,18 @@ class CoAtNet(StagedModel):
 
     def make_stage(self, stage: StageSpec) -> Stage:
         is_conv = self.spec.layout[stage.index] == "C"
-        build = build_conv_block if is_conv else build_attention_block
         blocks: list[nn.Module] = []
         before = stage.before
         for rate in stage.rates:
-            blocks.append(build(replace(stage, before=before), rate))
+            part = replace(stage, before=before)
+            if is_conv:
+                join = load_target(RESIDUALS[stage.spec.residual].build)
+                block: nn.Module = MBConv(
+                    before, stage.shape, build_stage_shortcut(part), join, rate
+                )
+            else:
+                block = build_attention_block(part, rate)
+            blocks.append(block)
             before = stage.shape
         return Stage(nn.Identity(), blocks)
 
@@ -95,11 +97,6 @@ def build_stage_shortcut(stage: StageSpec) -> nn.Sequential:
     """Return the shortcut; without residual connections, the join ignores it, so it is empty."""
     has_shortcut = stage.spec.has_residual
     return build_shortcut(stage.before, stage.shape) if has_shortcut else nn.Sequential()
-
-
-def build_conv_block(stage: StageSpec, rate: float) -> MBConv:
-    shortcut, join = build_stage_shortcut(stage), load_target(RESIDUALS[stage.spec.residual].build)
-    return MBConv(stage.before, stage.shape, shortcut, join, rate)
 
 
 def build_attention_block(stage: StageSpec, rate: float) -> Block:

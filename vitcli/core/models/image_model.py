@@ -14,7 +14,6 @@ from vitcli.core.spec.rows import make
 
 
 def refuse_bytes(images: Tensor) -> None:
-    """Refuse images that are not normalised."""
     if images.dtype == torch.uint8:
         raise ValueError("the model takes normalised images, got uint8; use normalize(pixels)")
 
@@ -87,7 +86,6 @@ class ImageModel(nn.Module):
         return self
 
     def check_images(self, images: Tensor) -> None:
-        """Check type, size and channels of the images."""
         refuse_bytes(images)
         if images.shape[1:] != self.image_shape:
             wanted, got = ("x".join(map(str, s)) for s in (self.image_shape, images.shape[1:]))
@@ -95,7 +93,6 @@ class ImageModel(nn.Module):
 
     @property
     def head_names(self) -> set[str]:
-        """Return the names of the head's parameters."""
         head = {id(each) for each in self.head.parameters()}
         return {name for name, each in self.named_parameters() if id(each) in head}
 
@@ -115,12 +112,6 @@ class ImageModel(nn.Module):
 
 
 def build_model(spec: ModelSpec, seed: int | None = None) -> ImageModel:
-    """Return the model with initial weights.
-
-    Without a seed, torch's global generator draws a seed.
-
-    Raises:
-        ValueError: A size is not set, or the parts of the model do not fit together.
-    """
+    """Return the model with initial weights; without a seed, torch's global generator draws one."""
     model: ImageModel = make(FAMILIES[spec.family], spec)
     return model.initialise(seed)

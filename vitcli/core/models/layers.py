@@ -34,10 +34,7 @@ def make_part(spec: TokenSpec, slot: str, *args: Any) -> Any:
 
 
 def build_patch_embed(spec: PatchSpec) -> nn.Sequential:
-    """Return the patch embedding (B, C, H, W) -> (B, N, D), with ``patch_post_norm`` if it is set.
-
-    ``in_chans`` must be set.
-    """
+    """Return the patch embedding, with ``patch_post_norm`` if set: (B, C, H, W) -> (B, N, D)."""
     layers: list[nn.Module] = [
         make_part(spec, "patch_embed", spec.in_chans, spec.patch_size, spec.embed_dim)
     ]
@@ -47,10 +44,7 @@ def build_patch_embed(spec: PatchSpec) -> nn.Sequential:
 
 
 def build_table(spec: TokenSpec, shape: TokenShape) -> nn.Module | None:
-    """Return the table of positions that is added to the embedded tokens, or None.
-
-    The prefix has positions only with ``pos_embed_prefix``.
-    """
+    """Return the table of positions that is added to the embedded tokens, or None."""
     if not (isinstance(spec, AttentionSpec) and spec.pos_embed_prefix):
         shape = replace(shape, num_prefix_tokens=0)
     return make_part(spec, "pos_embed", shape) if POS_EMBEDS[spec.pos_embed].build else None
@@ -90,10 +84,7 @@ def build_attention(
 def build_block(
     spec: TokenSpec, shape: TokenShape, drop_path: float, attention: SelfAttention | None = None
 ) -> Block:
-    """Return a block of an attention branch and, unless ``ffn`` is ``none``, an FFN branch.
-
-    If ``attention`` is None, the branch uses ``SelfAttention`` over the whole sequence.
-    """
+    """Return a block of attention (global by default) and, unless ``ffn`` is ``none``, an FFN."""
     if attention is None:
         attention = build_attention(spec, shape, SelfAttention, build_position(spec, shape))
     inners: list[nn.Module] = [attention]

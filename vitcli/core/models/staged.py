@@ -65,11 +65,9 @@ class StagedModel(TokenModel):
         return self.token_shape, self.token_shape
 
     def make_stage(self, stage: StageSpec) -> Stage:
-        """Return the layers of a stage."""
         raise NotImplementedError
 
     def forward_features(self, images: Tensor) -> Tensor:
-        """Return the tokens (B, N, D) after the last norm."""
         tokens = self.embed(images)
         for stage in self.stages:
             assert isinstance(stage, Stage)

@@ -9,7 +9,6 @@ from torch import nn
 
 from vitcli.core.models.layers import build_attention, build_block, build_position, make_part
 from vitcli.core.models.staged import Stage, StagedModel, StageSpec
-from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.window import PatchMerging, WindowAttention, Windows
 from vitcli.core.spec import SwinSpec
 from vitcli.core.spec.slots import POS_EMBEDS
@@ -26,22 +25,17 @@ class Swin(StagedModel):
     no_maps = "attends only inside windows, so no patch has weights for all other patches"
 
     def make_stage(self, stage: StageSpec) -> Stage:
-        spec, before = stage.spec, stage.before
+        spec, before, shape = stage.spec, stage.before, stage.shape
+        assert isinstance(spec, SwinSpec)
         down: nn.Module = nn.Identity()
         if stage.index:
             down = PatchMerging(before, make_part(spec, "norm", 4 * before.embed_dim))
         blocks: list[nn.Module] = []
         for i, rate in enumerate(stage.rates):
-            attention = build_window_attention(stage, shifted=i % 2 == 1)
-            blocks.append(build_block(spec, stage.shape, rate, attention))
+            windows = Windows(shape.grid_size, spec.window_size, shifted=i % 2 == 1)
+            relative = None
+            if POS_EMBEDS[spec.pos_embed].biases_scores:
+                relative = build_position(spec, replace(shape, grid_size=windows.size))
+            attention = build_attention(spec, shape, WindowAttention, windows, relative)
+            blocks.append(build_block(spec, shape, rate, attention))
         return Stage(down, blocks)
-
-
-def build_window_attention(stage: StageSpec, *, shifted: bool) -> SelfAttention:
-    """Return the attention of a block, with a relative bias inside each window if there is one."""
-    spec, shape = stage.spec, stage.shape
-    assert isinstance(spec, SwinSpec)
-    windows, relative = Windows(shape.grid_size, spec.window_size, shifted=shifted), None
-    if POS_EMBEDS[spec.pos_embed].biases_scores:
-        relative = build_position(spec, replace(shape, grid_size=windows.size))
-    return build_attention(spec, shape, WindowAttention, windows, relative)

@@ -77,10 +77,7 @@ class TimmModel(ImageModel):
         self.no_maps = None if has_maps else "has no attention between all patches"
 
     def initialise(self, seed: int | None = None) -> Self:
-        """Fill the model with timm's initial weights, which depend only on the seed.
-
-        A model on the device ``meta`` is unchanged.
-        """
+        """Fill the model with timm's initial weights, which depend only on the seed."""
         if torch.empty(0).is_meta:
             return self
         seed = int(torch.randint(2**62, ())) if seed is None else seed

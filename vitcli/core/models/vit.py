@@ -11,12 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel, chosen_layers, refuse_bytes
-from vitcli.core.models.layers import (
-    build_block,
-    build_patch_embed,
-    build_table,
-    make_part,
-)
+from vitcli.core.models.layers import build_block, build_patch_embed, build_table, make_part
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.block import Block, drop_path_rates, forward_recomputed
 from vitcli.core.nn.init import init_parts
@@ -30,10 +25,7 @@ from vitcli.core.spec.slots import ATTENTIONS, HEADS, INITS, NORMS, POOLS
 
 
 class TokenModel(UsesBackend, ImageModel):
-    """Base class with the embedding of images, the last norm, the pooling and the head.
-
-    Subclasses add the layers in between.
-    """
+    """Base class with embedding, last norm, pooling and head; subclasses add what is in between."""
 
     spec: TokenSpec
     grid_size: tuple[int, int]
@@ -110,16 +102,14 @@ class TokenModel(UsesBackend, ImageModel):
         tokens = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
         if keep is not None:
             tokens = tokens.gather(1, keep[..., None].expand(-1, -1, tokens.shape[-1]))
-        prefix: list[Tensor] = [
-            part for part in (self.cls_token, self.reg_tokens) if part is not None
-        ]
+        learned = (self.cls_token, self.reg_tokens)
+        prefix: list[Tensor] = [part for part in learned if part is not None]
         if prefix:
             front = torch.cat(prefix, dim=1)
             if first:
                 front = front + table[:, :first]
-            tokens = torch.cat(
-                [front.expand(tokens.shape[0], -1, -1).to(tokens.dtype), tokens], dim=1
-            )
+            front = front.expand(tokens.shape[0], -1, -1).to(tokens.dtype)
+            tokens = torch.cat([front, tokens], dim=1)
         return self.pos_drop(tokens)
 
     def run_blocks(self, blocks: Iterable[nn.Module], tokens: Tensor) -> Tensor:
@@ -180,7 +170,6 @@ class VisionTransformer(TokenModel):
         return tokens if self.norm_pre is None else self.norm_pre(tokens)
 
     def forward_features(self, images: Tensor) -> Tensor:
-        """Return the tokens (B, N, D) after the last norm."""
         return self._encode(self.embed(images))
 
     def _encode(self, tokens: Tensor) -> Tensor:
@@ -202,8 +191,14 @@ class VisionTransformer(TokenModel):
         return self._encode(self.embed_patches(images, grid, keep))
 
     def features(self, images: Tensor) -> Tensor:
-        """Return the pooled features (B, D). The last block computes only the tokens needed."""
-        if not self._reads_first_only():
+        """Return the pooled features (B, D).
+
+        If the head reads only CLS, and no norm mixes CLS with other tokens, the last block computes
+        only CLS. Own parts compute all tokens: they may need as many queries as keys.
+        """
+        is_own = any(self.spec.row_of(slot).source for slot in ("attention", "ffn", "norm"))
+        reads_cls = isinstance(self.pool, ClsPool) and len(self.blocks) > 0
+        if is_own or not reads_cls or NORMS[self.spec.norm].is_batch_norm:
             return self.pool(self.forward_features(images))
         *blocks, last = self.blocks
         assert isinstance(last, Block)
@@ -211,18 +206,7 @@ class VisionTransformer(TokenModel):
         return self.pool(self.last_norm(last.forward_first(tokens)))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the logits."""
         return self.head(self.features(images))
-
-    def _reads_first_only(self) -> bool:
-        """Return whether the head reads only CLS and no norm mixes CLS with other tokens.
-
-        Own parts compute all tokens: they may need as many queries as keys.
-        """
-        is_last = isinstance(self.pool, ClsPool) and len(self.blocks) > 0
-        if any(self.spec.row_of(slot).source for slot in ("attention", "ffn", "norm")):
-            return False
-        return is_last and not NORMS[self.spec.norm].is_batch_norm
 
     @property
     def num_heads(self) -> int:
@@ -238,20 +222,14 @@ class VisionTransformer(TokenModel):
 
     @property
     def has_attention_weights(self) -> bool:
-        """Return whether the tokens of the layers have weights for each other, and the pool, too.
-
-        An own pooling may have none.
-        """
+        """Return whether tokens have weights for each other; an own pooling may have none."""
         has_matrix = ATTENTIONS[self.spec.attention].has_attention_matrix
         return len(self.blocks) > 0 and has_matrix and hasattr(self.pool, "weights")
 
     def attention_weights(
         self, images: Tensor, layers: Sequence[int] | None = None
     ) -> dict[int, Tensor]:
-        """Return the attention weights (B, h, N, N) by layer, from 0; None means all layers.
-
-        Only the requested layers store their weights.
-        """
+        """Return the attention weights (B, h, N, N) of some layers, counted from 0, or of all."""
         wanted = chosen_layers(layers, len(self.blocks))
         return self._attend(images, wanted, self.blocks[: max(wanted, default=-1) + 1])[1]
 
@@ -271,17 +249,13 @@ class VisionTransformer(TokenModel):
     def forward_with_weights(
         self, images: Tensor, layers: Sequence[int] | None = None
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Return the logits (B, K), and the attention weights that they depend on, by layer.
-
-        Autograd can differentiate the logits with respect to the weights.
-        """
+        """Return the logits (B, K), and the attention weights that they depend on, by layer."""
         tokens, weights = self._attend(images, chosen_layers(layers, len(self.blocks)), self.blocks)
         return self.forward_head(self.last_norm(tokens)), weights
 
     def _attend(
         self, images: Tensor, wanted: Sequence[int], blocks: nn.Sequential
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Return the tokens after some blocks, and the attention weights of the wanted blocks."""
         weights: dict[int, Tensor] = {}
         tokens = self.embed(images)
         for i, block in enumerate(blocks):

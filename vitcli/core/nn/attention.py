@@ -42,10 +42,7 @@ class TokenShape:
 
 
 class HeadDimScale(nn.Module):
-    """The scale 1 / sqrt(d).
-
-    If the features of q and k are independent with mean 0 and variance 1, scores have variance 1.
-    """
+    """The scale 1 / sqrt(d): scores of independent q and k with variance 1 have variance 1."""
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__()
@@ -293,10 +290,7 @@ class Softmax(AttentionRule):
         return attention_weights(query, key, scale=self.scale(), bias=bias, clamp=self.clamp)
 
     def mask(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor | None:
-        """Return the bias of the scores, broadcast to (B, h, N, M), with the diagonal masked.
-
-        The queries are the first N of the M tokens.
-        """
+        """Return the bias with the diagonal masked; the queries are the first N of the M tokens."""
         if not self.masks_diagonal:
             return bias
         rows, columns = (torch.arange(x.shape[2], device=x.device) for x in (query, key))

@@ -89,14 +89,12 @@ class Branch(UsesBackend, nn.Module):
 
     def forward_first(self, x: Tensor) -> Tensor:
         """Return ``forward(x)[:, :1]`` of an attention branch, computed for one query only."""
-        out: Tensor | None = (
-            None if self.backend is PLAIN else compute_branch(self, x, first_only=True)
-        )
-        if out is None:
-            assert isinstance(self.inner, SelfAttention)
-            branch = self.inner.forward_first(self.inner_input(x))
-            out = self.merge(x[:, :1], branch)
-        return out
+        if self.backend is not PLAIN:
+            out: Tensor | None = compute_branch(self, x, first_only=True)
+            if out is not None:
+                return out
+        assert isinstance(self.inner, SelfAttention)
+        return self.merge(x[:, :1], self.inner.forward_first(self.inner_input(x)))
 
     def op_sizes(self) -> dict[str, tuple[int, ...]]:
         return norm_op_sizes(self.norm) if self.norm_is_first else {}

@@ -87,18 +87,16 @@ def xavier_normal(model: nn.Module, draws: Draws) -> None:
             weight = module.weight.detach() if weight is None else weight
             generator = draws(f"{name}.weight")
             if isinstance(module, nn.Conv2d) and module.groups > 1:
-                nn.init.normal_(weight, std=glorot_std_of_group(module), generator=generator)
+                # torch would count n_out over all groups
+                field = math.prod(module.kernel_size)
+                ends = field * (module.in_channels + module.out_channels)
+                std = math.sqrt(2 * module.groups / ends)
+                nn.init.normal_(weight, std=std, generator=generator)
             else:
                 for part in weight.chunk(3 if module in fused else 1):
                     nn.init.xavier_normal_(part, generator=generator)
             init_bias(module)
     init_tokens(model, draws)
-
-
-def glorot_std_of_group(conv: nn.Conv2d) -> float:
-    """Return sqrt(2 / (n_in + n_out)) of one group. torch counts n_out over all groups instead."""
-    field = math.prod(conv.kernel_size)
-    return math.sqrt(2 * conv.groups / (field * (conv.in_channels + conv.out_channels)))
 
 
 def mimetic(model: nn.Module, draws: Draws) -> None:
@@ -123,10 +121,7 @@ def mimetic(model: nn.Module, draws: Draws) -> None:
 
 @torch.no_grad()
 def mimetic_attention(attn: SelfAttention, qk_noise: Generator, vo_noise: Generator) -> None:
-    """Fill qkv and proj by SVD with factors of the products W_q W_k^T and W_v W_proj.
-
-    ``mimetic_values`` fills the values' part.
-    """
+    """Fill qkv and proj by SVD with factors of the products W_q W_k^T and W_v W_proj."""
     dim = attn.qkv.in_features
     head_dim = dim // attn.num_heads
     q, k, _ = attn.qkv.weight.chunk(3)  # each (D, D), rows are features of the heads

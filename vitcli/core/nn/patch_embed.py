@@ -61,10 +61,7 @@ class ShiftedPatches(LinearPatches):
         return super().forward(self.stack(images))
 
     def stack(self, images: Tensor) -> Tensor:
-        """Return the image and its shifts down-right, down-left, up-right, up-left as channels.
-
-        (B, C, H, W) -> (B, 5 C, H, W)
-        """
+        """Return the image and its four shifts (down-right, down-left, up-right, up-left)."""
         height, width = images.shape[-2:]
         half = self.patch_size // 2
         padded = F.pad(images, (half, half, half, half))
@@ -85,10 +82,7 @@ class ConvPatches(nn.Module):
 
 
 def channels_last(images: Tensor) -> Tensor:
-    """Return images in the memory layout that a CPU convolves fastest.
-
-    With this layout the output becomes tokens without a copy.
-    """
+    """Return images in the layout that a CPU convolves fastest; tokens of it need no copy."""
     return images.contiguous(memory_format=torch.channels_last)
 
 

@@ -119,7 +119,6 @@ class WindowAttention(SelfAttention):
         relative: Position | None = None,
         **options: Any,
     ) -> None:
-        """Use ``relative`` as the bias of the scores inside each window; None has no bias."""
         position = WindowPosition(windows, shape.num_heads, relative)
         super().__init__(shape, attend, position, **options)
         self.windows = windows

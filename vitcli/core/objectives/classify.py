@@ -40,16 +40,12 @@ class Classify(Task):
         """
         batch = super().make_batch(data, rows)
         if self.spec.train.class_balance == "weights":
-            table, targets = self._class_weights(data), batch["targets"]
+            if self._weights is None:  # computed once: a CUDA graph cannot capture bincount
+                counts = data.train.labels.bincount(minlength=data.num_classes)
+                self._weights = len(data.train) / (data.num_classes * counts.clamp(min=1).float())
+            table, targets = self._weights, batch["targets"]
             batch["weights"] = targets @ table if targets.ndim == 2 else table[targets]
         return batch
-
-    def _class_weights(self, data: DataSet) -> Tensor:
-        # computed once, because a CUDA graph cannot capture bincount
-        if self._weights is None:
-            counts = data.train.labels.bincount(minlength=data.num_classes)
-            self._weights = len(data.train) / (data.num_classes * counts.clamp(min=1).float())
-        return self._weights
 
     @classmethod
     def make_module(cls, spec: ExperimentSpec) -> nn.Module:
@@ -80,8 +76,5 @@ class Classify(Task):
         return {"logits": logits, "labels": labels}
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
-        """Return accuracies (shares), the loss in nats and the calibration error.
-
-        The top-5 accuracy is left out with five or fewer classes.
-        """
+        """Return accuracies (shares), the loss in nats and the calibration error."""
         return measure_logits(outputs["logits"], outputs["labels"])

@@ -21,11 +21,9 @@ from vitcli.core.data.batches import (
     augmented_batch,
     channels_on_device,
     epoch_rows,
-    eval_batches,
-    images_at_once,
-    limit_images,
     num_batches,
     rows_on_device,
+    split_batches,
 )
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
@@ -41,12 +39,7 @@ Outputs = dict[str, Tensor]
 
 
 class Task(ABC):
-    """The losses of a batch and the measures of an evaluation.
-
-    Args:
-        spec: The experiment, with every field that follows from the data set.
-        module: The module that ``make_module`` returned, on its device.
-    """
+    """The losses of a batch and the measures of an evaluation; ``module`` is of ``make_module``."""
 
     encoder_name: ClassVar[str] = ""
     """Name of the encoder inside the module; empty if the module is the encoder."""
@@ -151,33 +144,18 @@ class Task(ABC):
         return pinned(rows) if is_cuda else rows
 
     def eval_batches(self, images: Images) -> Iterator[Batch]:
-        """Yield the images of a split in order, normalised, in batches that suit the device.
-
-        ``train.limit_batches`` limits the split.
-        """
-        assert self.spec.data.mean is not None
-        assert self.spec.data.std is not None
-        size = images_at_once(images.pixels.device)
-        mean, std = self.spec.data.mean, self.spec.data.std
-        part = limit_images(images, self.spec)
-        return eval_batches(part, mean=mean, std=std, batch_size=size)
+        """Yield the images that ``limit_images`` leaves, normalised, in batches of the device."""
+        return split_batches(images, self.spec)
 
     @classmethod  # noqa: B027  (most tasks have nothing to do)
     def read_data(cls, module: nn.Module, spec: ExperimentSpec, data: DataSet) -> None:
         """Fill the buffers of a new module that follow from the data, such as a vocabulary.
 
-        Checkpoints hold these buffers.
-
-        Raises:
-            ValueError: The data lacks something that the task needs.
+        Checkpoints hold these buffers. A ValueError says what the data lack.
         """
 
     def check_data(self, data: DataSet) -> None:  # noqa: B027  (most tasks need only images)
-        """Refuse a data set without something that the task reads, such as sounds.
-
-        Raises:
-            ValueError: The text begins with the field, such as ``task.sound: ...``.
-        """
+        """Refuse data without something that the task reads: ValueError("task.sound: ...")."""
 
     @abstractmethod
     def losses(self, batch: Batch) -> dict[str, Tensor]:
@@ -191,10 +169,7 @@ class Task(ABC):
         """
 
     def after_step(self) -> None:  # noqa: B027  (most tasks have nothing to do)
-        """Update what the optimiser does not update, such as a teacher.
-
-        A CUDA graph replays it, like ``losses``.
-        """
+        """Update what the optimiser does not, such as a teacher; a CUDA graph replays it."""
 
     def diagnose(self, numbers: Mapping[str, float]) -> str:
         """Return what is wrong with a training that seems to work; empty if nothing is.
@@ -238,34 +213,26 @@ class Task(ABC):
     def zero_shot(
         self, module: nn.Module, images: Images, class_names: Sequence[str]
     ) -> tuple[Tensor, list[str]]:
-        """Return logits (N, K) for classes given by name, and the words that no caption has.
-
-        Raises:
-            ValueError: The training knows no word of a class.
-        """
+        """Return logits (N, K) for classes given by name, and the words that no caption has."""
         raise ValueError(f"task {self.spec.task.name} reads no text")
 
     @abstractmethod
     def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
         """Return the tensors that ``measure`` needs, for every image of a split, in order.
 
-        Args:
-            module: The trained module, or the average of its weights.
-            images: The split. ``train.limit_batches`` limits it too.
-            flip: Average over each image and its mirror image.
+        ``train.limit_batches`` limits the split. ``flip`` averages over each image and its mirror
+        image.
         """
 
     @abstractmethod
     def measure(self, outputs: Outputs) -> dict[str, float]:
         """Return every number of an evaluation by name, including the row's headline.
 
-        Raises:
-            ValueError: An output is infinite or NaN.
+        An output that is infinite or NaN is a ValueError.
         """
 
 
 def task_class(spec: ExperimentSpec) -> type[Task]:
-    """Return the class of an experiment's task."""
     kind: Any = load_target(spec.task.row.build)
     if not isinstance(kind, type):
         kind()  # what stands for a task without its code says so

@@ -11,7 +11,7 @@ h num_heads, d = D / h.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -154,42 +154,6 @@ class Stream(NamedTuple):
 Tokens = Tensor | Stream
 
 
-class SelfAttentionOp(Protocol):
-    """A function with the signature and the result of ``self_attention``."""
-
-    def __call__(
-        self,
-        qkv: Tensor,
-        num_heads: int,
-        scale: float,
-        turn: Callable[[Tensor], Tensor] | None,
-        fused: bool,
-    ) -> Tensor: ...
-
-
-class AttentionBranchOp(Protocol):
-    """Returns proj(attention(qkv(norm(x)))) of the first M tokens, (B, N, D) -> (B, M, D).
-
-    ``adds`` adds these tokens of x. None means that the function does not support the call.
-    """
-
-    def __call__(
-        self,
-        x: Tensor,
-        norm: nn.Module,
-        qkv: nn.Linear,
-        proj: nn.Linear,
-        num_heads: int,
-        scale: float,
-        adds: bool,
-        num_queries: int,
-    ) -> Tensor | None: ...
-
-
-def never_postpone(x: Tensor) -> bool:
-    return False
-
-
 @dataclass(frozen=True, kw_only=True)
 class Backend:
     """One function for each op. Each function computes the same result as the op's plain function.
@@ -202,14 +166,14 @@ class Backend:
     linear: Callable[[Tensor, Tensor, Tensor | None], Tensor] = F.linear
     gelu: Callable[[Tensor], Tensor] = F.gelu
     add_norm: Callable[[Tensor, Tensor | None, nn.Module], tuple[Tensor, Tensor]] = add_norm
-    attention: SelfAttentionOp = self_attention
-    attention_branch: AttentionBranchOp | None = None
-    """A whole attention branch in one call. None: its layers compute it one after the other."""
-    ffn_branch: Callable[[Tensor, nn.Module, nn.Linear, nn.Linear, bool], Tensor | None] | None = (
-        None
-    )
+    attention: Callable[..., Tensor] = self_attention
+    attention_branch: Callable[..., Tensor | None] | None = None
+    """proj(attention(qkv(norm(x)))) of the first M tokens, (B, N, D) -> (B, M, D), in one call of
+    (x, norm, qkv, proj, num_heads, scale, adds, M). ``adds`` adds these tokens of x. If it returns
+    None, or is None, the layers of the branch compute it one after the other."""
+    ffn_branch: Callable[..., Tensor | None] | None = None
     """fc2(gelu(fc1(norm(x)))) of (x, norm, fc1, fc2, adds), like ``attention_branch``."""
-    postpones_sums: Callable[[Tensor], bool] = never_postpone
+    postpones_sums: Callable[[Tensor], bool] = lambda _: False
     """Return whether the next ``add_norm`` computes the residual sum of these tokens."""
     prepare: Callable[..., None] | None = None
     """Prepare calls of an op, if it needs that. The arguments are the op's name and its sizes, as

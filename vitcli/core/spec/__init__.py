@@ -6,8 +6,6 @@ from vitcli.core.spec.families import (
     FAMILIES,
     CoatnetSpec,
     ConvnetSpec,
-    PitSpec,
-    ResNet18Spec,
     SwinSpec,
     TimmSpec,
     VitSpec,
@@ -15,8 +13,8 @@ from vitcli.core.spec.families import (
 )
 from vitcli.core.spec.model import AttentionSpec, ModelSpec, PatchSpec, StagedSpec, TokenSpec
 from vitcli.core.spec.optim import OPTIMIZERS, SCHEDULES, OptimSpec
-from vitcli.core.spec.rows import Size, Spec
-from vitcli.core.spec.task import TASKS, ClassifySpec, TaskSpec
+from vitcli.core.spec.rows import Spec
+from vitcli.core.spec.task import TASKS, TaskSpec
 from vitcli.core.spec.train import TrainSpec
 
 __all__ = [
@@ -29,7 +27,6 @@ __all__ = [
     "TASKS",
     "AttentionSpec",
     "AugmentSpec",
-    "ClassifySpec",
     "CoatnetSpec",
     "ConvnetSpec",
     "DataSpec",
@@ -37,10 +34,7 @@ __all__ = [
     "ModelSpec",
     "OptimSpec",
     "PatchSpec",
-    "PitSpec",
     "PretrainSpec",
-    "ResNet18Spec",
-    "Size",
     "Spec",
     "StagedSpec",
     "SwinSpec",

@@ -96,7 +96,7 @@ class ExperimentSpec(Spec):
             )
         if self.train.batch_size == 1 and self.task.compares_images:
             return f"train.batch_size: task {self.task.name!r} compares the images of a batch"
-        if self.train.label_smoothing and not self.task.row.learns_classes:
+        if self.train.label_smoothing and "accuracy" not in self.task.row.reports:
             return f"train.label_smoothing: task {self.task.name!r} has no labels to smooth"
         first = self.pretraining if self.pretrain else None
         return f"pretrain.{first.refusal}" if first and first.refusal else None
@@ -122,8 +122,15 @@ class ExperimentSpec(Spec):
             raise ValueError(f"data.labels: task {self.task.name!r} reads no labels; remove it")
         self.task.check(model, self.data, self.train)
         self._check_fine_tuning()
-        if self.pretrain:
-            self._check_pretraining()
+        if not self.pretrain:
+            return self
+        if self.train.init:
+            raise ValueError("train.init: the training starts from 'pretrain'; remove one of them")
+        try:
+            _ = self.pretraining
+        except ValidationError as error:
+            problem = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+            raise ValueError(f"pretrain.{problem}") from error
         return self
 
     def _check_fine_tuning(self) -> None:
@@ -147,12 +154,3 @@ class ExperimentSpec(Spec):
             raise ValueError("train.init_head: a probe needs trained weights; set train.init")
         if self.train.early_stopping and not self.data.val_split:
             raise ValueError("train.early_stopping: set data.val_split, the images that decide")
-
-    def _check_pretraining(self) -> None:
-        if self.train.init:
-            raise ValueError("train.init: the training starts from 'pretrain'; remove one of them")
-        try:
-            _ = self.pretraining
-        except ValidationError as error:
-            problem = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
-            raise ValueError(f"pretrain.{problem}") from error

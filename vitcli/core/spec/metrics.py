@@ -63,7 +63,6 @@ class Metric:
         return self.unit != "%" or 0 <= value <= 1
 
     def is_better(self, value: float, other: float) -> bool:
-        """Return whether ``value`` is better than ``other``."""
         return value > other if self.higher_is_better else value < other
 
 
@@ -119,9 +118,7 @@ _ROWS = (
         of_logits="vitcli.core.metrics.classification:balanced_accuracy",
     ),
     _percent(
-        name="macro_f1",
-        label="macro-F1",
-        of_logits="vitcli.core.metrics.classification:macro_f1",
+        name="macro_f1", label="macro-F1", of_logits="vitcli.core.metrics.classification:macro_f1"
     ),
     KNN_ACCURACY,
     MASKED_MSE,

@@ -144,7 +144,6 @@ class TokenSpec(ModelSpec):
 
     @property
     def hidden_dim(self) -> int:
-        """Return the hidden width of the feed-forward network."""
         return max(1, int(self.embed_dim * self.mlp_ratio))
 
     @property

@@ -41,9 +41,7 @@ class Spec(BaseModel):
 
 
 def _to_pair(value: Any) -> Any:
-    if type(value) is int:
-        return (value, value)
-    return as_tuple(value)
+    return (value, value) if type(value) is int else as_tuple(value)
 
 
 def _shorten_pair(value: tuple[int, int]) -> int | list[int]:
@@ -76,7 +74,6 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 Depth = Annotated[int, Field(ge=1, le=256)]
 Width = Annotated[int, Field(ge=1, le=8192)]
 Channels = Annotated[tuple[float, ...], Field(min_length=1, max_length=64), AcceptsList]
-
 
 Target = str | Callable[..., Any]
 """A class or function that a row builds with, or the text "module:name" to import it from."""
@@ -209,7 +206,6 @@ class RowOf:
         return {"oneOf": [*rows, NAME_AND_OPTIONS]}
 
     def _check(self, value: Any) -> str:
-        """Return the name of a row, for an own row with its options."""
         name, options = value, dict(options_of(value))
         if isinstance(value, Mapping):
             options = dict(value)

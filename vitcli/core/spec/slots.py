@@ -93,8 +93,7 @@ ATTN_SCALES: dict[str, Row] = {
         about="division of the scores by sqrt(head_dim)", build=f"{NN}.attention:HeadDimScale"
     ),
     "embed_dim": Row(
-        about="division of the scores by sqrt(embed_dim)",
-        build=f"{NN}.attention:EmbedDimScale",
+        about="division of the scores by sqrt(embed_dim)", build=f"{NN}.attention:EmbedDimScale"
     ),
     "learned": Row(
         about="a learned temperature for each head (Lee et al. 2021)",
@@ -177,7 +176,6 @@ POS_EMBEDS |= {
         biases_scores=True,
     ),
 }
-
 
 BIAS = {"bias": "patch_bias"}
 
@@ -286,9 +284,7 @@ class NormPositionRow(Row):
 
 NORM_POSITIONS: dict[str, NormPositionRow] = {
     "pre": NormPositionRow(
-        about="before attention and FFN",
-        build=f"{NN}.block:PreNormBranch",
-        has_final_norm=True,
+        about="before attention and FFN", build=f"{NN}.block:PreNormBranch", has_final_norm=True
     ),
     "post": NormPositionRow(
         about="after the residual sum (Vaswani et al. 2017)",

@@ -42,11 +42,7 @@ class TaskSpec(Spec):
     """Whether a trained model teaches."""
 
     def check(self, model: ModelSpec, data: DataSpec, train: TrainSpec) -> None:
-        """Refuse a model, data or training that the task does not support.
-
-        Raises:
-            ValueError: The text begins with the field, such as ``model.pos_embed: ...``.
-        """
+        """Refuse what the task does not support: ValueError("model.pos_embed: ...")."""
 
     @property
     def compares_images(self) -> bool:
@@ -65,7 +61,6 @@ class TaskSpec(Spec):
 
     @property
     def row(self) -> "TaskRow":
-        """Return the row of the task in ``TASKS``."""
         return TASKS[self.name]
 
 
@@ -92,7 +87,6 @@ class TeacherSpec(Spec):
     """Own code of the teacher's model: name of a file -> its SHA-256. Only a training needs it."""
 
     def run_for(self, seed: int) -> str:
-        """Return the run that teaches a student with this seed."""
         return self.run.replace("{seed}", str(seed))
 
 
@@ -132,11 +126,6 @@ class TaskRow(SpecRow):
     def __post_init__(self) -> None:
         if "loss" not in self.reports:
             raise ValueError("the reports of a task contain 'loss', the number that is minimised")
-
-    @property
-    def learns_classes(self) -> bool:
-        """Return whether the loss has a cross-entropy of classes, whose accuracy is reported."""
-        return "accuracy" in self.reports
 
     @property
     def numbers(self) -> tuple[str, ...]:

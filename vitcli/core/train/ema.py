@@ -38,10 +38,7 @@ class Ema:
 
     @torch.no_grad()
     def update(self, share: float | Tensor) -> None:
-        """Move the average towards the weights by ``share``.
-
-        A CUDA graph reads the share from a tensor on the device.
-        """
+        """Move the average towards the weights by ``share``, which in a CUDA graph is a tensor."""
         averages = [average for average, _ in self._averaged]
         sources = [source for _, source in self._averaged]
         if isinstance(share, Tensor):

@@ -64,10 +64,7 @@ def is_decayed(name: str, parameter: Parameter) -> bool:
 
 
 def is_hidden_matrix(name: str, parameter: Parameter) -> bool:
-    """Return whether Muon trains a parameter: the matrices inside blocks.
-
-    AdamW trains the layers between stages.
-    """
+    """Return whether Muon trains a parameter: the matrices inside blocks, not between stages."""
     return ".blocks." in f".{name}" and parameter.ndim == 2 and is_decayed(name, parameter)
 
 
@@ -129,22 +126,19 @@ class BatchedMuon(torch.optim.Muon):
         if group["nesterov"]:
             updates = list(torch._foreach_lerp(gradients, buffers, group["momentum"]))
         rows, columns = parameters[0].shape
-        rate, directions = lr * math.sqrt(max(1, rows / columns)), find_directions(updates, group)
+        rate = lr * math.sqrt(max(1, rows / columns))
+        matrices = torch.stack(tuple(updates))
+        options = group["ns_coefficients"], group["ns_steps"], group["eps"]
+        if matrices.device.type == "cpu":
+            directions = orthogonalize(matrices, *options)
+        else:
+            found = orthogonalize(matrices.bfloat16(), *options)
+            directions = found.to(matrices.dtype, memory_format=torch.contiguous_format)
         if isinstance(rate, Tensor):
             rate, directions = 1, directions * rate
-        matrices: list[Tensor] = list(parameters)
-        torch._foreach_mul_(matrices, 1 - lr * group["weight_decay"])
-        torch._foreach_sub_(matrices, directions.unbind(), alpha=rate)
-
-
-def find_directions(updates: Sequence[Tensor], group: dict[str, Any]) -> Tensor:
-    """Return the orthogonalised updates (K, R, S), computed in bf16 except on a CPU."""
-    matrices = torch.stack(tuple(updates))
-    options = group["ns_coefficients"], group["ns_steps"], group["eps"]
-    if matrices.device.type == "cpu":
-        return orthogonalize(matrices, *options)
-    found = orthogonalize(matrices.bfloat16(), *options)
-    return found.to(matrices.dtype, memory_format=torch.contiguous_format)
+        weights: list[Tensor] = list(parameters)
+        torch._foreach_mul_(weights, 1 - lr * group["weight_decay"])
+        torch._foreach_sub_(weights, directions.unbind(), alpha=rate)
 
 
 def orthogonalize(
@@ -182,10 +176,7 @@ def adam(named: Named, spec: OptimSpec) -> list[Optimizer]:
 
 
 def sgd(named: Named, spec: OptimSpec) -> list[Optimizer]:
-    """Return stochastic gradient descent with (Nesterov) momentum.
-
-    ``weight_decay`` is an L2 penalty.
-    """
+    """Return SGD with (Nesterov) momentum, in which weight decay is an L2 penalty."""
     groups = param_groups(named, spec, spec.lr)
     nesterov = spec.nesterov and spec.momentum > 0
     made = SGD(groups, momentum=spec.momentum, nesterov=nesterov, fused=True)
@@ -234,10 +225,7 @@ def own_optimizer(
     spec: OptimSpec,
     **options: Any,
 ) -> list[Optimizer]:
-    """Return an optimiser of the user's own class, of groups, a rate, fields and options.
-
-    ``given`` are the names of the fields of ``spec`` that it takes.
-    """
+    """Return an optimiser of the user's class, which takes the ``given`` fields of ``spec``."""
     fields = {field: getattr(spec, field) for field in given}
     return [build(param_groups(named, spec, spec.lr), spec.lr, **fields, **options)]
 
@@ -257,12 +245,10 @@ def build_optimizers(model: nn.Module, spec: OptimSpec) -> list[Optimizer]:
 
 
 def learning_rates(optimizers: Sequence[Optimizer], factor: float) -> list[float]:
-    """Return the learning rate of every group: a share of its peak."""
     return [group["peak_lr"] * factor for o in optimizers for group in o.param_groups]
 
 
 def set_learning_rates(optimizers: Sequence[Optimizer], rates: Sequence[float | Tensor]) -> None:
-    """Set the learning rate of every group."""
     groups = [group for o in optimizers for group in o.param_groups]
     for group, rate in zip(groups, rates, strict=True):
         group["lr"] = rate
@@ -344,12 +330,9 @@ def load_state_tensors(optimizers: Sequence[Optimizer], tensors: Mapping[str, Te
             sizes = {tensor.numel() for tensor in entry.values() if tensor.ndim > 0}
             if sizes and sizes != {params[place].numel()}:
                 raise ValueError(f"the optimiser's state {place} belongs to another parameter")
+            parameter = params[place]
             for key, tensor in entry.items():
-                entry[key] = _laid_out(tensor, params[place])
+                if tensor.shape == parameter.shape and not parameter.is_contiguous():
+                    like = torch.empty_like(parameter, dtype=tensor.dtype, device=tensor.device)
+                    entry[key] = like.copy_(tensor)
         optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
-
-
-def _laid_out(tensor: Tensor, parameter: Tensor) -> Tensor:
-    if parameter.is_contiguous() or tensor.shape != parameter.shape:
-        return tensor
-    return torch.empty_like(parameter, dtype=tensor.dtype, device=tensor.device).copy_(tensor)

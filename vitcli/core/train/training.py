@@ -56,24 +56,15 @@ class Step:
 class Training:
     """Weights, optimisers, average of weights and epoch sums: all that a checkpoint restores.
 
-    Args:
-        spec: The experiment, with every field that follows from the data set.
-        task: Its module must be on the device of the data.
-        data: The training split is read; batches are on its device.
-        autocast: Type of the forward pass; None keeps fp32. fp16 scales the loss.
-        graphs: Replay each step as one CUDA graph. The device must be CUDA. A graph draws other
-            numbers when it recomputes a block, so blocks with dropout must not be recomputed.
-        on_message: Is told if a step cannot be a CUDA graph.
-
-    Attributes:
-        precision, kernels: How the machine computes it, such as bf16 and native.
-        compiled: Whether the module is compiled, which changes the rounding.
-        evaluated: What evaluations call: ``evaluated_module``, compiled or not.
+    The module of the task is on the device of the data. ``autocast`` is the type of the forward
+    pass; None keeps fp32, and fp16 scales the loss. ``graphs`` replays each step as one CUDA graph,
+    which draws other numbers when it recomputes a block: no block with dropout may be recomputed.
     """
 
     precision = "fp32"
     kernels = "torch"
     compiled = False
+    """Whether the module is compiled, which changes the rounding."""
 
     def __init__(
         self,
@@ -98,6 +89,7 @@ class Training:
         decay = spec.train.ema_decay
         self.ema = Ema(self.module, decay) if decay is not None else None
         self.evaluated: nn.Module = self.evaluated_module
+        """What evaluations call: ``evaluated_module``, compiled or not."""
         self.step = 0
         self._has_compared = False
         """Whether the ranks have compared the shapes of their gradients."""
@@ -113,7 +105,6 @@ class Training:
 
     @property
     def num_steps(self) -> int:
-        """Return the number of steps of the whole training."""
         return self.steps_per_epoch * self.spec.train.epochs
 
     @property
@@ -166,15 +157,19 @@ class Training:
         share, *learning = rates
         set_learning_rates(self.optimizers, learning)
         scalars = self._backward(batch)
-        scalars["grad_norm"] = update(self.optimizers, self.spec.optim.max_grad_norm, self.scaler)
+        norm = update(self.optimizers, self.spec.optim.max_grad_norm, self.scaler)
+        scalars["grad_norm"] = norm
         self.task.after_step()
         if self.ema:
             self.ema.update(share)
-        self._add(scalars)
+        summands = scalars
+        if self.scaler:  # fp16 skips a step whose gradient is not finite
+            taken = norm.isfinite()
+            summands = {**scalars, "grad_norm": norm.where(taken, 0), SKIPPED: ~taken}
+        self.sums += torch.stack([summands[name].to(self.sums) for name in self.summed])
         return scalars
 
     def _backward(self, batch: Batch) -> dict[str, Tensor]:
-        """Compute the gradients of a batch, part by part; return the means of its scalars."""
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         count, totals = self.spec.train.accumulate, dict[str, Tensor]()
@@ -194,15 +189,7 @@ class Training:
             self._has_compared = True
         return ranks.average(found, totals)
 
-    def _add(self, scalars: Mapping[str, Tensor]) -> None:
-        norm = scalars["grad_norm"]
-        if self.scaler:  # fp16 skips a step whose gradient is not finite
-            taken = norm.isfinite()
-            scalars = {**scalars, "grad_norm": norm.where(taken, 0), SKIPPED: ~taken}
-        self.sums += torch.stack([scalars[name].to(self.sums) for name in self.summed])
-
     def _fill_tables(self, epoch: int, first: int) -> dict[str, Tensor]:
-        """Return what the graphs of an epoch read: ``rates``, and the rows of ``Task.rows``."""
         assert self.graphs
         steps = range(epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch)
         tables = {RATES: torch.tensor([self.rates(step) for step in steps])}

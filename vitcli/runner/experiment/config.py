@@ -132,10 +132,7 @@ def typed_command(verb: str, *words: str) -> list[str]:
 def typed_changes(
     changes: Mapping[str, Any], options: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return the options of a command that change these dotted fields, not quoted.
-
-    ``options`` names the option that changed a field; ``-s`` if absent.
-    """
+    """Return the unquoted options of changed fields: ``options`` names some, others are ``-s``."""
     words = []
     for field, value in changes.items():
         option, text = (options or {}).get(field), format_value(value)
@@ -152,10 +149,7 @@ def shown_name(name: str, path: Path) -> str:
 def load_experiment(
     name: str, changes: Mapping[str, Any] | None = None, options: Mapping[str, str] | None = None
 ) -> Experiment:
-    """Read an experiment by name or path, with changes of dotted fields.
-
-    ``options`` names the option that changes a field; ``--set`` if absent.
-    """
+    """Read an experiment, with changes of dotted fields by ``options``, or else by ``--set``."""
     path = find_experiment(name)
     raw, documents = merge_with_bases(path)
     raw |= load_own_code(documents) if "code" in raw else {}

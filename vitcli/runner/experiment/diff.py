@@ -46,11 +46,10 @@ def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str,
     for name in dict.fromkeys((*_names(one), *_names(other))):
         left, right = getattr(one, name, None), getattr(other, name, None)
         if name not in shared:
-            pair = (
-                (None if _is_default(one, name) else left),
-                (None if _is_default(other, name) else right),
-            )
-            found |= {} if pair == (None, None) else {f"{prefix}{name}": pair}
+            ours = None if _is_default(one, name) else left
+            theirs = None if _is_default(other, name) else right
+            if (ours, theirs) != (None, None):
+                found[f"{prefix}{name}"] = (ours, theirs)
             continue
         if _is_unset(one, name, other) or _is_unset(other, name, one):
             continue

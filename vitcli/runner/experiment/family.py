@@ -112,10 +112,7 @@ def timm_config(name: str) -> Any:
 
 
 def fit_to_timm(spec: ExperimentSpec, model: TimmSpec) -> ExperimentSpec:
-    """Return the spec with what timm states for the pictures of its pretrained weights.
-
-    Size, mean and standard deviation stay if they are set.
-    """
+    """Return the spec with what timm states for its pretrained weights, unless the spec says it."""
     data = spec.data
     try:
         config = timm_config(model.name or "")

@@ -72,10 +72,7 @@ def read_text(name: str) -> str:
 
 
 def copy_experiment(name: str, target: Path | None, *, force: bool = False) -> Path:
-    """Copy a file, without the results of the original, to a file or into a folder.
-
-    Return the path of the copy, which ends with ``.yaml``.
-    """
+    """Copy a file, without its results, to a file or into a folder; return the path."""
     source = find_experiment(name)
     document = read_mapping(source)
     base = document.data.get("base")

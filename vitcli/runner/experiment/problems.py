@@ -83,7 +83,6 @@ def describe(
 
 
 def _suggest_value(loc: tuple[int | str, ...], kind: str, given: Any) -> str:
-    """Return the right form of a value, or what own parts need where one may be named."""
     field = _field_at(loc)
     name = ".".join(map(str, loc)).removeprefix("pretrain.")
     may_be_own = FIELDS.keys() & {name, name.removesuffix(".name")}
@@ -103,7 +102,6 @@ def _suggest_value(loc: tuple[int | str, ...], kind: str, given: Any) -> str:
 
 
 def _field_at(loc: tuple[int | str, ...]) -> FieldInfo | None:
-    """Return the field of an experiment at a place; None if no group is there that has it."""
     kinds: list[type[BaseModel]] = [ExperimentSpec]
     field = None
     for name in map(str, loc):
@@ -150,7 +148,6 @@ def nested(path: Sequence[str]) -> str:
 
 
 def _chosen(group: Sequence[str], raw: Mapping[str, Any]) -> str:
-    """Return what decides which fields a group has, such as ``model.family=vit``."""
     spec: type[BaseModel] = ExperimentSpec
     inner: Any = raw
     choice = None
@@ -187,7 +184,6 @@ def field_names(
 
 
 def _specs_in(field: FieldInfo, raw: Any) -> list[type[BaseModel]]:
-    """Return the classes that a field's spec may have, the one in ``raw`` first."""
     choice, table = choice_of(field), table_of(field)
     if table is not None:
         row = table.get(value_at(raw, "name") or raw)

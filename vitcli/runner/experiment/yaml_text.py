@@ -100,10 +100,7 @@ class Document:
         return out
 
     def where(self, path: FieldPath) -> str:
-        """Return ``file:line`` of a field, or of the nearest field that contains it.
-
-        A field without a line is in the origin alone.
-        """
+        """Return ``file:line`` of a field, or of the nearest one around it; at worst the origin."""
         while path and path not in self.lines:
             path = path[:-1]
         line = self.lines.get(path, 1)
@@ -227,10 +224,7 @@ def in_files(documents: Sequence[Document]) -> Places:
 
 
 def on_command_line(changes: Mapping[str, Any], options: Mapping[str, str]) -> Places:
-    """Return the places of the fields that a command line changes.
-
-    ``options`` names the option that set a field, such as ``--epochs``; ``--set`` if absent.
-    """
+    """Return the places of changed fields: ``options`` names some, such as ``--epochs``."""
     typed = {field: options.get(field, SET) for field in changes}
     return Places([typed], " and ".join(dict.fromkeys(typed.values())))
 

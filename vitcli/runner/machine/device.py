@@ -40,7 +40,6 @@ class Processor:
 
 
 def this_processor() -> Processor:
-    """Return what torch reports about the CPU of this machine."""
     onednn = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", bool)
     return Processor(
         machine=platform.machine(),
@@ -124,10 +123,7 @@ def pick_precision(name: str, device: torch.device) -> torch.dtype | None:
 
 
 def name_precision(name: str, device: torch.device) -> str:
-    """Return the precision of a training: fp32, tf32, bf16 or fp16.
-
-    ``auto`` is bf16 where the hardware is fast in it, and fp32 elsewhere.
-    """
+    """Return the precision of a training; ``auto`` is bf16 where the hardware is fast in it."""
     if name == "auto":
         return "bf16" if is_fast_in_bf16(device) else "fp32"
     if name not in (*DTYPES, "tf32"):
@@ -159,7 +155,6 @@ def is_fast_in_bf16(device: torch.device) -> bool:
 
 
 def cpu_name() -> str:
-    """Return the model name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -169,10 +164,7 @@ def cpu_name() -> str:
 
 
 def hardware(device: torch.device) -> str:
-    """Return the name of a device for tables, such as ``AMD EPYC, 2 threads``.
-
-    Variables that limit the instructions of the CPU are named, because they change the speed.
-    """
+    """Return the name of a device for tables, with what limits it: ``AMD EPYC, 2 threads``."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     threads = torch.get_num_threads()

@@ -1,5 +1,6 @@
 """Checks of this machine for `vitcli doctor`; the report contains no user name or host name."""
 
+import contextlib
 import getpass
 import os
 import platform
@@ -48,10 +49,7 @@ class Checks:
 
     def report(self) -> Report:
         return Report(
-            facts=[
-                *hidden(ok=not self.problems, problems=self.problems),
-                *facts_of(**self.facts),
-            ],
+            facts=[*hidden(ok=not self.problems, problems=self.problems), *facts_of(**self.facts)],
             notes=[f"note: {note}" for note in self.notes],
             next=() if self.problems else ["vitcli train"],
         )
@@ -79,15 +77,11 @@ def hide_owner(text: object) -> str:
     for home in sorted(homes, key=len, reverse=True):
         if path == home or path.startswith(home + "/"):
             path = "~" + path.removeprefix(home)
-    names = {_user(): "USER", platform.node(): "HOST"}
+    names = {}
+    with contextlib.suppress(KeyError, OSError):  # a container without an entry for its user
+        names[getpass.getuser()] = "USER"
+    names[platform.node()] = "HOST"
     return "/".join(names.get(part, part) if part else part for part in path.split("/"))
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without an entry for its user
-        return ""
 
 
 def _versions(checks: Checks) -> None:
@@ -144,7 +138,6 @@ def _devices(checks: Checks) -> None:
 
 
 def _products(checks: Checks) -> None:
-    """Measure matrix products on the CPU, and note what slows a training down."""
     from vitcli.runner.limits import cpu_quota, usable_cores
     from vitcli.runner.machine.device import computes_bf16, this_processor
     from vitcli.runner.machine.products import describe_slowdown, measure_products
@@ -189,24 +182,22 @@ def _folders(checks: Checks) -> None:
 
     places = {"runs": RUNS.resolve(), "cache": cache_root()}
     for name, folder in places.items():
-        existing = nearest_existing(folder)
+        above = folder.absolute().parents
+        existing = next(place for place in (folder, *above) if os.path.exists(place))
         writable, free = can_write(existing), shutil.disk_usage(existing).free
         checks.facts |= {
             f"{name}_folder": hide_owner(folder),
             f"{name}_writable": writable,
             f"{name}_free_bytes": free,
         }
+        found = checks.problems if name == "runs" else checks.notes
         where = "change to a folder of your own" if name == "runs" else f"set {CACHE_VARIABLE}"
         if not writable:
-            message = f"the {name} folder {hide_owner(folder)} cannot be written; {where}"
-            (checks.problems if name == "runs" else checks.notes).append(message)
+            found.append(f"the {name} folder {hide_owner(folder)} cannot be written; {where}")
         elif free < ENOUGH_BYTES:
-            message = f"only {size_text(free)} are free for {hide_owner(folder)}; free some space"
-            (checks.problems if name == "runs" else checks.notes).append(message)
-
-
-def nearest_existing(folder: Path) -> Path:
-    return next(place for place in (folder, *folder.absolute().parents) if os.path.exists(place))
+            found.append(
+                f"only {size_text(free)} are free for {hide_owner(folder)}; free some space"
+            )
 
 
 def can_write(folder: Path) -> bool:

@@ -131,7 +131,6 @@ def _cpu_flags() -> str:
 
 
 def _private(folder: Path) -> Path:
-    """Make the folder of the libraries, in which nobody else may write; return it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid != os.getuid():

@@ -36,7 +36,6 @@ class Products:
 
 
 def measure_products() -> Products:
-    """Measure a large and a thin product in both precisions."""
     threads = torch.get_num_threads()
     rates: dict[tuple[str, Size], float] = {}
     for precision, size in itertools.product(("fp32", "bf16"), (THIN, LARGE)):
@@ -74,10 +73,7 @@ def warn_if_emulated(
     on_message: Callable[[str], None],
     instead: str = "type --precision fp32",
 ) -> None:
-    """Say how slow bf16 is on a CPU that emulates it; measuring this takes a fraction of a second.
-
-    A command calls this once. Workers do not call it.
-    """
+    """Say how slow bf16 is on a CPU that emulates it. Commands measure this once, workers never."""
     if precision != "bf16" or pick_device(device_name).type != "cpu":
         return
     if computes_bf16(this_processor()):

@@ -35,10 +35,7 @@ LOST = "nvidia-smi shows its state; try again in a new process (a training: with
 
 @contextlib.contextmanager
 def resource_errors(advice: str = "close other programs") -> Iterator[None]:
-    """Turn errors of memory, disk and GPU into a ResourceError.
-
-    ``advice`` says what to do without memory.
-    """
+    """Turn errors of disk, GPU and memory, for which there is advice, into a ResourceError."""
     try:
         yield
     except (OSError, MemoryError, RuntimeError) as error:

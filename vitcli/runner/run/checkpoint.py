@@ -167,10 +167,7 @@ def _is_complete(manifest: dict[str, Any], name: str) -> bool:
 
 
 def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkpoint | None:
-    """Return the newest undamaged checkpoint; None if there is no checkpoint.
-
-    A damaged checkpoint is reported and the next older one is tried.
-    """
+    """Return the newest undamaged checkpoint, and report damaged ones; None if there is none."""
     found = steps(folder)
     for step in found:
         try:

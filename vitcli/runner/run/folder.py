@@ -47,15 +47,7 @@ DEFAULT_RUN = Path("train/seed0")
 """The run of an unchanged experiment, below the folder of the experiment."""
 CONFIG, META, RESULT = "config.yaml", "meta.json", "result.json"
 STATUS, METRICS = "status.json", "metrics.jsonl"
-FILES = (
-    RESULT,
-    STATUS,
-    METRICS,
-    META,
-    "predictions.npz",
-    "review.html",
-    CONFIG,
-)
+FILES = (RESULT, STATUS, METRICS, META, "predictions.npz", "review.html", CONFIG)
 """In order of removal: config.yaml, which makes the folder a run, comes last."""
 MANIFEST = "manifest.json"
 """Written last into the folder of a checkpoint. A folder without it is not a checkpoint."""
@@ -71,11 +63,9 @@ Status = Literal["running", "interrupted", "finished", "diverged", "failed"]
 RESULT_STATES: tuple[Status, ...] = ("finished", "diverged")
 """The states of a run that has a result; such a run is not trained again."""
 
-
 SEED = re.compile(rb"^seed: (\d{1,9})$", re.MULTILINE)
 _parsed_before: dict[Any, tuple[dict[str, Any], ExperimentSpec | None]] = {}
 """What stands before and after the seed in a config.yaml -> its content and experiment."""
-
 
 EVENTS = "events.out.tfevents.[0-9]*.*.[0-9]*"
 """TensorBoard's files: time, host and process, which no file of a person has in its name."""
@@ -170,11 +160,7 @@ class RunDir:
 
     def refuse_folders(self) -> None:
         """Refuse a folder in place of a file, before any file is lost."""
-        files = [self.path / name for name in FILES]
-        files += [
-            step / name for step in step_folders(self.checkpoints) for name in CHECKPOINT_FILES
-        ]
-        for path in files:
+        for path in _files_of(self.path):
             if path.is_dir() and not path.is_symlink():
                 raise InputError(
                     f"{path} is a folder, and a run has a file there; move it elsewhere"
@@ -241,7 +227,6 @@ class RunDir:
         commit(self.path / RESULT, to_hashed_json(result))
 
     def delete_result(self) -> None:
-        """Let the run be unfinished again."""
         (self.path / RESULT).unlink(missing_ok=True)
 
     def set_metrics(self, records: Sequence[Mapping[str, Any]]) -> None:
@@ -309,11 +294,14 @@ def hold_folder(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[No
 
 def temporary_files(run: Path) -> list[Path]:
     """Return temporary files of ``commit`` that a killed process left behind."""
-    files = [run / name for name in FILES]
-    files += [
-        step / name for step in step_folders(run / "checkpoints") for name in CHECKPOINT_FILES
+    return [path for file in _files_of(run) for path in temporary_files_of(file)]
+
+
+def _files_of(run: Path) -> list[Path]:
+    steps = step_folders(run / "checkpoints")
+    return [run / name for name in FILES] + [
+        step / name for step in steps for name in CHECKPOINT_FILES
     ]
-    return [path for file in files for path in temporary_files_of(file)]
 
 
 def step_folders(checkpoints: Path) -> list[Path]:

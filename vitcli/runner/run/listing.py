@@ -82,10 +82,7 @@ def reads_data(run: RunRecord, pattern: str) -> bool:
 
 
 def rank(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """Return the runs with the best result first, and runs without a result last.
-
-    A run without a test result is ranked by its validation result.
-    """
+    """Return the runs: the best test (or else validation) result first, those without one last."""
     measured = [run for run in records if run.score is not None]
     kinds = sorted({f"{run.task_name}: {run.headline.label}" for run in measured})
     if len(kinds) > 1:
@@ -143,7 +140,6 @@ def remove_runs(runs: Sequence[RunDir]) -> list[str]:
 
 
 def refuse_link(folder: Path) -> None:
-    """Refuse to remove what a link leads to."""
     if folder.is_symlink():
         remove = shlex.join(["vitcli", "runs", "rm", str(folder.resolve())])
         raise InputError(

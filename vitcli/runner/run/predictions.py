@@ -160,7 +160,6 @@ def per_image(arrays: Arrays, row: TaskRow) -> PerImage | None:
 
 
 def read_per_image(path: Path, row: TaskRow) -> PerImage | None:
-    """Return ``per_image`` of a file of predictions."""
     return per_image(read_outputs(read_bounded(path, MAX_BYTES)), row)
 
 

@@ -304,9 +304,7 @@ class RunRecord:
     @property
     def precision(self) -> str | None:
         """The precision of the training, also of a diverged trial without a result."""
-        return self.result.get("precision") or (
-            self.sessions[0].precision if self.sessions else None
-        )
+        return self.result.get("precision") or self.session.precision
 
     @property
     def kernels(self) -> str | None:
@@ -449,7 +447,6 @@ _OF_META = {item.name for item in fields(RunRecord)} - {
     "stored_predictions",
 }
 """Fields that meta.json states under the same name."""
-
 
 ENTRY = ("state", "reason", "config_hash", "seed", "epochs", "curve")
 """Fields of a record in the document of a study, and in a saved trial."""
@@ -837,10 +834,7 @@ def run_metadata(
     meta: dict[str, Any],
     command: str | None = None,
 ) -> dict[str, Any]:
-    """Return the content of meta.json.
-
-    A resumed run keeps its entries, which ``meta`` has, and gains one entry in ``sessions``.
-    """
+    """Return the content of meta.json: ``meta`` of a resumed run, with one more session."""
     session = {
         "command": command or shlex.join(["vitcli", *sys.argv[1:]]),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -884,10 +878,7 @@ def named_as_run(experiment: Experiment) -> Experiment:
 
 
 def describe_other_images(recorded_hash: str | None, data: "DataSet") -> str | None:
-    """Return how the images differ from those of a training; None if they are the same.
-
-    The text completes a sentence such as ``RUN was trained on ...``.
-    """
+    """Return how the images differ from a training's (RUN was trained on ...), or None."""
     if not recorded_hash or recorded_hash == data.data_hash:
         return None
     return f"other images (hash {recorded_hash[:12]}, now {data.data_hash[:12]})"

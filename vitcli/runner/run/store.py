@@ -200,7 +200,6 @@ def _errors_name(place: str | Path) -> Iterator[None]:
 
 
 def _check_numbers(record: RunRecord) -> None:
-    """Refuse a record whose main number is missing or impossible."""
     headline = record.headline
     test, val = (record.number(f"{split}_{headline.name}") for split in ("test", "val"))
     if (test is None) != (record.state == "diverged"):
@@ -211,7 +210,6 @@ def _check_numbers(record: RunRecord) -> None:
 
 
 def _check_predictions(images: PerImage, record: RunRecord) -> None:
-    """Refuse predictions that contradict the record."""
     value, text = record.test_score or 0.0, record.headline.label
     kind, count = images.scores.dtype, len(images.scores)
     rounding = np.finfo(kind.name).eps if kind.kind == "f" else 0.0
@@ -223,11 +221,7 @@ def _check_predictions(images: PerImage, record: RunRecord) -> None:
 
 
 def save(
-    folder: Path,
-    value: dict[str, Any],
-    predictions: Callable[[], Arrays] | None,
-    *,
-    replace: bool,
+    folder: Path, value: dict[str, Any], predictions: Callable[[], Arrays] | None, *, replace: bool
 ) -> None:
     """Add a trial to the files of its seed, ``folder/STUDY/seed0.jsonl`` and ``.npz``.
 
@@ -260,7 +254,6 @@ def save(
 
 
 def _add_members(path: Path, entries: Sequence[Entry], new: Entry, arrays: Arrays) -> None:
-    """Write the predictions of a trial beside those of the other trials of its seed."""
     known = {entry.members for entry in entries} - {"", new.members}
     with _errors_name(path):
         content = read_bounded(path, MAX_BYTES) if known else b""

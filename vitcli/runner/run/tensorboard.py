@@ -145,10 +145,7 @@ def scalar_events(record: dict[str, Any]) -> Iterator[Event]:
 
 
 def read_picture_events(files: list[Path], last_step: int) -> Iterator[Any]:
-    """Yield the events with a picture up to ``last_step``, each tag and step once.
-
-    It stops where a file is damaged.
-    """
+    """Yield the events with a picture up to ``last_step``, each once, until a file is damaged."""
     # Imported here because the import takes 0.3 s and few runs need it.
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 

@@ -56,7 +56,6 @@ def verify_run(run: RunDir) -> list[Verdict]:
 
 
 def _record_verdict(record: RunRecord, name: str) -> Verdict:
-    """Return the verdict on one of the files that a record is read from."""
     if not (record.folder.path / name).exists():
         return Verdict(name, "missing")
     for problem in record.problems:
@@ -73,7 +72,6 @@ def _record_verdict(record: RunRecord, name: str) -> Verdict:
 
 
 def _verdict(name: str, check: Callable[[], object]) -> Verdict:
-    """Run a check of a file and return the verdict."""
     try:
         check()
     except FileNotFoundError:

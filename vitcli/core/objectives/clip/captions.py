@@ -9,6 +9,7 @@ Axes: S subjects, V variants.
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 Variants = tuple[tuple[str, ...], ...]
 """Captions (S, V)."""
@@ -65,7 +66,6 @@ class CaptionBook:
     """For each class the subject of an image that is not changed."""
     groups: tuple[int, ...] = ()
     """For each class its superclass; empty without superclasses."""
-    group_names: tuple[str, ...] = ()
     group_prompts: Variants = ()
     """Prompts of every superclass, which no training caption equals."""
 
@@ -85,10 +85,15 @@ def fill(template: str, name: str, **words: str) -> str:
     return template.format(n=phrase(name), a=with_article(phrase(name)), **words)
 
 
-def fill_all(templates: Iterable[str], names: Iterable[str]) -> Variants:
+def fill_all(templates: Sequence[str], names: Iterable[str], **words: str) -> Variants:
     """Return the caption of every name in every template: (S, V)."""
-    templates = tuple(templates)
-    return tuple(tuple(fill(each, name) for each in templates) for name in names)
+    return tuple(tuple(fill(each, name, **words) for each in templates) for name in names)
+
+
+class_prompts = partial(fill_all, HELD_OUT)
+"""The held-out captions of classes."""
+change_prompts = partial(fill_all, CHANGE_HELD_OUT, t=CHANGES["none"])
+"""The held-out captions of classes without a transformation."""
 
 
 def class_captions(names: Sequence[str]) -> CaptionBook:
@@ -143,7 +148,6 @@ def superclass_captions(names: Sequence[str]) -> CaptionBook:
         subjects=tuple((i,) for i in range(len(names))),
         plain=tuple(range(len(names))),
         groups=tuple(group_names.index(group) for group in groups),
-        group_names=group_names,
         group_prompts=superclass_prompts(group_names),
     )
 
@@ -158,17 +162,6 @@ def _class_variants(name: str, names: Sequence[str], groups: Sequence[str]) -> t
         *(fill(form, name, **words) for form in (*CLASS_FORMS, *GROUP_FORMS)),
         *(fill(f, name, o=o, **words) for f, o in zip(forms, relatives, strict=True)),
     )
-
-
-def class_prompts(names: Sequence[str]) -> Variants:
-    """Return the held-out captions of classes."""
-    return fill_all(HELD_OUT, names)
-
-
-def change_prompts(names: Sequence[str]) -> Variants:
-    """Return the held-out captions of classes without a transformation."""
-    word = CHANGES["none"]
-    return tuple(tuple(fill(each, name, t=word) for each in CHANGE_HELD_OUT) for name in names)
 
 
 def superclass_prompts(names: Sequence[str]) -> Variants:

@@ -1,11 +1,11 @@
 """Contrastive training of images with captions, and zero-shot classification.
 
 Axes: B batch, N images, K classes, V prompts of a class, E width of the joint space, L tokens of a
-caption.
+caption, G images of a gallery, U captions.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import cast
 
@@ -18,22 +18,9 @@ from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images, evenly_spaced
 from vitcli.core.metrics.classification import accuracy
 from vitcli.core.metrics.retrieval import distinct, ranks, recall
-from vitcli.core.objectives.clip.captions import (
-    CHANGES,
-    KINDS,
-    CaptionBook,
-    most_frequent,
-    phrase,
-)
+from vitcli.core.objectives.clip.captions import CHANGES, KINDS, CaptionBook, most_frequent, phrase
 from vitcli.core.objectives.clip.changes import change
-from vitcli.core.objectives.clip.levels import pair_accuracies, unseen_accuracies
 from vitcli.core.objectives.clip.model import ImageTextModel, caption_book, clip_spec
-from vitcli.core.objectives.clip.retrieval_pictures import (
-    GALLERY,
-    SHOWN_CAPTIONS,
-    caption_table,
-    image_grid,
-)
 from vitcli.core.objectives.clip.spec import ClipSpec
 from vitcli.core.objectives.clip.tokens import (
     UNKNOWN,
@@ -45,7 +32,7 @@ from vitcli.core.objectives.clip.tokens import (
     tokenize,
 )
 from vitcli.core.objectives.objective import Outputs, Task
-from vitcli.core.objectives.pictures import Picture
+from vitcli.core.objectives.pictures import Grid, Picture, Table
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.ranks import gather
 from vitcli.core.spec import ExperimentSpec
@@ -55,6 +42,9 @@ LARGEST_SCALE = 100.0
 """Largest factor of the similarities."""
 TEXTS_AT_ONCE = 512
 RECALLS = (1, 5, 10)
+GALLERY = 500
+"""Number of test images among which a caption finds its images."""
+SHOWN_CAPTIONS, SHOWN_IMAGES, BEST = 6, 6, 3
 
 
 class ContrastiveTask(Task):
@@ -90,7 +80,6 @@ class ContrastiveTask(Task):
 
     @cached_property
     def book(self) -> CaptionBook:
-        """Return the generated captions and prompts."""
         return caption_book(self.spec)
 
     @property
@@ -99,12 +88,10 @@ class ContrastiveTask(Task):
 
     @cached_property
     def trained(self) -> GeneratedCaptions:
-        """Return the generated training captions, on the device of the module."""
         return self._captions(self.book.train)
 
     @cached_property
     def held_out(self) -> GeneratedCaptions:
-        """Return the held-out captions, on the device of the module."""
         return self._captions(self.book.held_out)
 
     def _captions(self, variants: tuple[tuple[str, ...], ...]) -> GeneratedCaptions:
@@ -153,7 +140,6 @@ class ContrastiveTask(Task):
         return {"images": images, **drawn._asdict()}
 
     def draw_captions(self, data: DataSet, rows: Rows) -> Drawn:
-        """Return the captions of the images of B rows."""
         index = rows["index"]
         if self.options.captions == "folder":
             if self._read is None or self._read[0] is not data.train:
@@ -231,6 +217,8 @@ class ContrastiveTask(Task):
     def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
         """Return zero-shot logits, labels, ranks of retrieval, and what the levels need.
 
+        The ranks (N,) are of captions for each image, and of images for the caption of each image;
+        a caption that says the same in other words is right, too.
         ``logits`` (N, K) have prompts from held-out templates, ``trained_logits`` from those of the
         training.
         """
@@ -244,7 +232,11 @@ class ContrastiveTask(Task):
             for name, rows in (("logits", book.held_out), ("trained_logits", book.train))
         }
         outputs["labels"] = part.labels
-        outputs |= self._retrieve(module, part, found)
+        drawn, _ = self.captions_of(part)
+        first, caption = distinct(drawn.caption)  # equal captions count once
+        texts, subject = self.embed_tokens(module, drawn.tokens[first]), drawn.subject[first]
+        outputs["caption_rank"] = ranks(found, texts, drawn.subject, subject)
+        outputs["image_rank"] = ranks(texts, found, subject, drawn.subject)[caption]
         if book.unseen:
             outputs |= self._measure_pairs(module, part)
         if book.groups:
@@ -252,19 +244,6 @@ class ContrastiveTask(Task):
             outputs["group_logits"] = self._scores(module, found, vectors)
         module.train(was_training)
         return outputs
-
-    def _retrieve(self, module: nn.Module, images: Images, found: Tensor) -> Outputs:
-        """Return ranks (N,): captions for each image, and images for the caption of each image.
-
-        Equal captions count once. A caption that says the same in other words is right, too.
-        """
-        drawn, _ = self.captions_of(images)
-        first, caption = distinct(drawn.caption)
-        texts = self.embed_tokens(module, drawn.tokens[first])
-        return {
-            "caption_rank": ranks(found, texts, drawn.subject, drawn.subject[first]),
-            "image_rank": ranks(texts, found, drawn.subject[first], drawn.subject)[caption],
-        }
 
     def captions_of(self, images: Images) -> tuple[Drawn, list[str]]:
         """Return a caption of each image of a split, and all texts by the number of the caption.
@@ -281,7 +260,6 @@ class ContrastiveTask(Task):
 
     @torch.inference_mode()
     def _measure_pairs(self, module: nn.Module, images: Images) -> Outputs:
-        """Return the subjects recognised in transformed images: combinations seen and not seen."""
         vectors = self.class_vectors(module, self.book.held_out)
         unseen = torch.tensor(self.book.unseen, device=images.labels.device)
         place = torch.arange(len(images), device=images.labels.device)
@@ -374,3 +352,83 @@ def loss_floor(subject: Tensor) -> Tensor:
 def ensemble(prompts: Tensor) -> Tensor:
     """Return the mean direction of the prompts of a class: (K, V, E) -> unit vectors (K, E)."""
     return F.normalize(F.normalize(prompts, dim=-1).mean(1), dim=-1)
+
+
+def pair_accuracies(outputs: Mapping[str, Tensor]) -> dict[str, float]:
+    """Return level L1: both words, and each of them, on seen and unseen combinations.
+
+    ``seen_subject`` and ``seen_found`` are the true and the recognised subjects (N,) of images with
+    a trained combination, the other two those of an unseen one. Without them nothing is returned.
+    Chance is 1 / (7 K) for a pair, 1 / K for a class and 1 / 7 for a transformation.
+    """
+    measured: dict[str, float] = {}
+    count = len(CHANGES)
+    for name in ("seen", "unseen"):
+        if f"{name}_found" not in outputs:
+            continue
+        wanted, found = outputs[f"{name}_subject"], outputs[f"{name}_found"]
+        right = {
+            "pair": wanted == found,
+            "class": wanted // count == found // count,
+            "transformation": wanted % count == found % count,
+        }
+        measured |= {f"l1_{name}_{k}_accuracy": v.double().mean().item() for k, v in right.items()}
+    return measured
+
+
+def unseen_accuracies(
+    outputs: Mapping[str, Tensor], groups: Sequence[int], held_out: Tensor
+) -> dict[str, float]:
+    """Return the accuracy of superclasses, and level L2 if classes are held out, a mask (K,).
+
+    L2 is measured on images of held-out classes only: their superclass, their class among the
+    held-out classes, and their class among all classes. ``groups`` has the superclass of each
+    class.
+    """
+    labels, logits, group_logits = (outputs[k] for k in ("labels", "logits", "group_logits"))
+    wanted = torch.tensor(groups, device=labels.device)[labels]
+    measured = {"superclass_accuracy": accuracy(group_logits, wanted)}
+    is_unseen = held_out[labels]
+    if is_unseen.any():
+        classes = held_out.nonzero().flatten()
+        place = (labels[is_unseen][:, None] == classes).int().argmax(1)
+        measured |= {
+            "l2_superclass_accuracy": accuracy(group_logits[is_unseen], wanted[is_unseen]),
+            "l2_accuracy_among_unseen": accuracy(logits[is_unseen][:, classes], place),
+            "l2_accuracy_among_all": accuracy(logits[is_unseen], labels[is_unseen]),
+        }
+    return measured
+
+
+def caption_table(index: Tensor, own: Sequence[str], texts: Sequence[str], found: Tensor) -> Table:
+    """Return the most similar of U captions for the images ``index``: (n,), (n, U) similarities."""
+    values, places = found.float().topk(min(BEST, len(texts)), dim=1)
+    rows = []
+    for image, text, best, where in zip(
+        index.tolist(), own, values.tolist(), places.tolist(), strict=True
+    ):
+        cells = [f"{texts[j]} ({value:.2f})" for value, j in zip(best, where, strict=True)]
+        rows.append((str(image), text, *cells))
+    heads = ("most similar", "second", "third")[: values.shape[1]]
+    return Table(
+        title="Captions of images",
+        caption=f"The most similar of {len(texts):,} captions, with the cosine of the angle between"
+        " image and caption.",
+        head=("test image", "its caption", *heads),
+        rows=tuple(rows),
+    )
+
+
+def image_grid(pixels: Tensor, texts: Sequence[str], found: Tensor) -> Grid:
+    """Return the most similar of G images for captions, from similarities (U, G)."""
+    places = found.float().topk(min(SHOWN_IMAGES, len(pixels)), dim=1).indices
+    cells = pixels[places]  # (U, images, C, H, W)
+    if cells.shape[2] != 3:
+        cells = cells[:, :, :1].expand(-1, -1, 3, -1, -1)
+    return Grid(
+        title="Images of captions",
+        caption=f"The most similar of {len(pixels):,} test images, the best one first.",
+        columns=tuple(str(i + 1) for i in range(cells.shape[1])),
+        cells=cells,
+        row_names=tuple(texts),
+    )

@@ -24,12 +24,10 @@ START_SCALE = 1 / 0.07
 
 
 def clip_spec(spec: ExperimentSpec) -> ClipSpec:
-    """Return the fields of the task."""
     return cast(ClipSpec, spec.task)
 
 
 def caption_book(spec: ExperimentSpec) -> CaptionBook:
-    """Return the generated captions of an experiment."""
     if spec.data.class_names is None:
         raise ValueError("data.class_names must be set to write captions")
     return KINDS[clip_spec(spec).captions].book(spec.data.class_names)
@@ -45,7 +43,10 @@ class ImageTextModel(nn.Module):
         super().__init__()
         task = clip_spec(spec)
         self.encoder = build_model(spec.model, spec.seed)
-        words = generated_words(spec)
+        words = None
+        if task.captions != "folder":
+            texts = (text for row in caption_book(spec).train for text in row)
+            words = sorted({word for text in texts for word in split_words(text)})
         size = task.vocabulary_size - NUM_SPECIAL if words is None else len(words)
         self.text = TextEncoder(task, size)
         self.image_projection = Linear(self.encoder.num_features, task.joint_dim, bias=False)
@@ -72,11 +73,3 @@ class ImageTextModel(nn.Module):
     def forward(self, images: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return the unit vectors of images and of their captions, each (B, E)."""
         return self.encode_images(images), self.encode_texts(tokens)
-
-
-def generated_words(spec: ExperimentSpec) -> list[str] | None:
-    """Return the words of all generated training captions; None with captions from a folder."""
-    if clip_spec(spec).captions == "folder":
-        return None
-    texts = (text for row in caption_book(spec).train for text in row)
-    return sorted({word for text in texts for word in split_words(text)})

@@ -51,7 +51,6 @@ class ClipSpec(TaskSpec):
 
     @property
     def length(self) -> int:
-        """Return the number of tokens of a caption."""
         return self.context_length or CONTEXT_LENGTHS[self.tokenizer]
 
     @model_validator(mode="after")

@@ -90,11 +90,9 @@ class TextEncoder(nn.Module):
             self.vocabulary.copy_(to_table(words, len(self.vocabulary)))
 
     def words(self) -> list[str]:
-        """Return the words of the vocabulary."""
         return from_table(self.vocabulary)
 
     def encoder(self) -> Encode:
-        """Return the tokeniser."""
         return encode_bytes if self.reads_bytes else word_encoder(self.words())
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -27,11 +27,8 @@ Encode = Callable[[str], list[int]]
 
 def split_words(text: str) -> list[str]:
     """Return the words and punctuation marks of a text, in lower case."""
-    return [_cut(word) for word in WORD.findall(text.lower())]
-
-
-def _cut(word: str) -> str:
-    return word.encode()[:WORD_BYTES].decode(errors="ignore")
+    words = WORD.findall(text.lower())
+    return [word.encode()[:WORD_BYTES].decode(errors="ignore") for word in words]
 
 
 def word_encoder(vocabulary: Sequence[str]) -> Encode:
@@ -41,7 +38,6 @@ def word_encoder(vocabulary: Sequence[str]) -> Encode:
 
 
 def encode_bytes(text: str) -> list[int]:
-    """Return the UTF-8 bytes of a text as tokens."""
     return [NUM_SPECIAL + byte for byte in text.encode()]
 
 

@@ -6,6 +6,7 @@ Axes: B batch, V views (global ones first), G global views, D features, K protot
 import math
 from collections.abc import Mapping
 from functools import partial
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -15,8 +16,7 @@ from vitcli.core import ranks
 from vitcli.core.data.batches import Batch
 from vitcli.core.models.image_model import build_model
 from vitcli.core.objectives.dino.spec import DinoSpec
-from vitcli.core.objectives.views.projection import Projector, all_features
-from vitcli.core.objectives.views.view_task import ViewTask
+from vitcli.core.objectives.views.view_task import Projector, ViewTask, all_features
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.spec import ExperimentSpec, ModelSpec
 from vitcli.core.torch_use import without_autocast
@@ -79,8 +79,7 @@ class DinoModule(nn.Module):
 
     def __init__(self, spec: ExperimentSpec) -> None:
         super().__init__()
-        task, model = spec.task, spec.model
-        assert isinstance(task, DinoSpec)
+        task, model = cast(DinoSpec, spec.task), spec.model
         self.student = DinoNetwork(model, task, spec.seed)
         self.student.encoder.grad_checkpointing = spec.train.grad_checkpointing
         calm = {name: 0.0 for name in DROPS if name in type(model).model_fields}
@@ -111,6 +110,7 @@ class Dino(ViewTask):
     """
 
     encoder_name, encoder_copies = "teacher.encoder", ("student.encoder",)
+    module: DinoModule
 
     @classmethod
     def make_module(cls, spec: ExperimentSpec) -> nn.Module:
@@ -118,10 +118,7 @@ class Dino(ViewTask):
 
     @property
     def fields(self) -> DinoSpec:
-        """Return the fields of the task."""
-        found = self.spec.task
-        assert isinstance(found, DinoSpec)
-        return found
+        return cast(DinoSpec, self.spec.task)
 
     def schedule(self, step: int, steps_per_epoch: int) -> dict[str, float]:
         """Return the teacher's temperature and momentum, and whether the prototypes learn."""
@@ -138,7 +135,6 @@ class Dino(ViewTask):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss in nats and the teacher's two entropies, as shares of log K."""
         module = self.module
-        assert isinstance(module, DinoModule)
         student, teacher = self.network(batch["images"], batch.get("local"), batch["learns"][0])
         targets = ((teacher - module.center) / batch["temperature"][0]).softmax(-1)
         with without_autocast(targets.device):
@@ -153,7 +149,6 @@ class Dino(ViewTask):
     def after_step(self) -> None:
         """Move the teacher towards the student and the centre towards the batch's mean."""
         module = self.module
-        assert isinstance(module, DinoModule)
         teacher: list[Tensor] = [*module.teacher.parameters()]
         student: list[Tensor] = [*module.student.parameters()]
         changes = torch._foreach_sub(student, teacher)

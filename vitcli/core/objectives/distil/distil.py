@@ -48,16 +48,13 @@ def feature_loss(student: Sequence[Tensor], teacher: Sequence[Tensor]) -> Tensor
     The student's maps are resized to the teacher's. Li et al. 2022,
     https://arxiv.org/abs/2207.10026
     """
-    pairs = zip(student, teacher, strict=True)
-    sized = ((_resized(ours.float(), theirs), theirs) for ours, theirs in pairs)
-    return sum((F.mse_loss(*pair) for pair in sized), teacher[0].new_zeros(()))
-
-
-def _resized(maps: Tensor, like: Tensor) -> Tensor:
-    size = like.shape[-2:]
-    if maps.shape[-2:] == size:
-        return maps
-    return F.interpolate(maps, size, mode="bilinear", align_corners=False)
+    total = teacher[0].new_zeros(())
+    for maps, wanted in zip(student, teacher, strict=True):
+        maps, size = maps.float(), wanted.shape[-2:]
+        if maps.shape[-2:] != size:
+            maps = F.interpolate(maps, size, mode="bilinear", align_corners=False)
+        total = total + F.mse_loss(maps, wanted)
+    return total
 
 
 class Distil(Classify):
@@ -113,7 +110,6 @@ class Distil(Classify):
         return rows | {TEACHER: self._labels[copy][rows["index"]]}
 
     def _label(self, data: DataSet, rows: Rows) -> Tensor:
-        """Return the teacher's logits for an epoch's images, in the order of the data set."""
         device, size = data.train.pixels.device, self.spec.train.batch_size
         tables = rows_on_device(rows, device)
         found = torch.empty(len(data.train), data.num_classes, device=device)

@@ -36,10 +36,7 @@ class TokenStudent(VisionTransformer):
         return super().head_names | {f"head_dist.{n}" for n, _ in self.head_dist.named_parameters()}
 
     def pool_weights(self, images: Tensor) -> Tensor:
-        """Return the share of each token in the prediction: half of it is the distillation head's.
-
-        (B, C, H, W) -> (B, N).
-        """
+        """Return the share of each token, (B, N); half of it is the distillation head's."""
         weights = super().pool_weights(images) / 2
         weights[:, self.num_prefix_tokens - self.spec.reg_tokens] += 0.5
         return weights

@@ -13,7 +13,6 @@ from vitcli.core.spec.train import TrainSpec
 
 
 def _named(value: Any) -> Any:
-    """Return the mapping that the name of a run stands for; refuse what cannot be a teacher."""
     if value is not None and not isinstance(value, (str, dict, TeacherSpec)):
         raise ValueError(f"must name a run, got {value!r}")
     return {"run": value} if isinstance(value, str) else value
@@ -71,7 +70,6 @@ class DistilSpec(TaskSpec):
         return self
 
     def check(self, model: ModelSpec, data: DataSpec, train: TrainSpec) -> None:
-        """Refuse a student without the parts that the kind needs."""
         if self.kind == "logits":
             return
         if not isinstance(model, VitSpec):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -16,9 +16,7 @@ from vitcli.core.spec import ExperimentSpec
 
 
 def distil_spec(spec: ExperimentSpec) -> DistilSpec:
-    """Return the spec of the task ``distil``."""
-    assert isinstance(spec.task, DistilSpec)
-    return spec.task
+    return cast(DistilSpec, spec.task)
 
 
 class Teacher:

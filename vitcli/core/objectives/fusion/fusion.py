@@ -8,6 +8,7 @@ Axes: B batch, N images, C channels, H W pixels, T samples, M mel bands, F frame
 
 import math
 from collections.abc import Iterator
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -45,8 +46,7 @@ class Fusion(Task):
 
     def __init__(self, spec: ExperimentSpec, module: nn.Module) -> None:
         super().__init__(spec, module)
-        assert isinstance(spec.task, FusionSpec)
-        self.options = spec.task
+        self.options = cast(FusionSpec, spec.task)
 
     @classmethod
     def make_module(cls, spec: ExperimentSpec) -> FusionModel:

@@ -93,10 +93,6 @@ class SoundTokens(nn.Module):
         self.modality = nn.Parameter(torch.zeros(spec.embed_dim))
         self.pos_drop = nn.Dropout(spec.pos_drop)
 
-    def init_modality(self, draws: Draws) -> None:
-        if not self.modality.is_meta:
-            nn.init.normal_(self.modality, std=STD, generator=draws("modality"))
-
     def forward(self, sounds: Tensor) -> Tensor:
         tokens = self.patch_embed(sounds) + self.modality
         if self.pos_embed is not None:
@@ -111,7 +107,8 @@ class EarlyFusion(FusionModel):
         super().__init__(spec)
         self.sound = SoundTokens(sound_model_spec(spec))
         self.initialise_part(self.sound, "sound")
-        self.sound.init_modality(self.draws)
+        if not self.sound.modality.is_meta:
+            nn.init.normal_(self.sound.modality, std=STD, generator=self.draws("modality"))
 
     def forward(self, images: Tensor, sounds: Tensor, alone: Alone = (0, 0)) -> dict[str, Tensor]:
         num_images, num_sounds = alone
@@ -179,10 +176,7 @@ class LateFusion(FusionModel):
 
 
 def _sum_logits(seen: Tensor | None, heard: Tensor | None, alone: Alone) -> Tensor:
-    """Return the sum of the logits of images and sounds, where a modality that is missing adds 0.
-
-    (B - sounds alone, K), (B - images alone, K) -> (B, K)
-    """
+    """Return the sum of the logits, (B, K), where a modality that is missing adds 0."""
     num_images, num_sounds = alone
     if seen is None or heard is None:
         found = heard if seen is None else seen

@@ -64,7 +64,6 @@ class FusionSpec(TaskSpec):
 
     @property
     def compares_images(self) -> bool:
-        """Return whether there is a contrastive loss."""
         return self.contrast > 0
 
     def check(self, model: ModelSpec, data: DataSpec, train: TrainSpec) -> None:

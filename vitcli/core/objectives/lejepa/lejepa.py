@@ -6,6 +6,7 @@ Axes: B batch, V views (global ones first), G global views, P width of the embed
 
 from collections.abc import Mapping
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +15,7 @@ from vitcli.core import ranks
 from vitcli.core.data.batches import Batch
 from vitcli.core.models.image_model import build_model
 from vitcli.core.objectives.lejepa.spec import LejepaSpec
-from vitcli.core.objectives.views.projection import Projector, all_features
-from vitcli.core.objectives.views.view_task import ViewTask
+from vitcli.core.objectives.views.view_task import Projector, ViewTask, all_features
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.torch_use import without_autocast
@@ -56,8 +56,7 @@ class LejepaModule(nn.Module):
 
     def __init__(self, spec: ExperimentSpec) -> None:
         super().__init__()
-        task = spec.task
-        assert isinstance(task, LejepaSpec)
+        task = cast(LejepaSpec, spec.task)
         self.encoder = build_model(spec.model, spec.seed)
         widths = (self.encoder.num_features, task.hidden_dim, task.hidden_dim, task.proj_dim)
         self.projector = Projector(widths, batch_norm=True)
@@ -84,8 +83,7 @@ class Lejepa(ViewTask):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss, its two parts and the standard deviation of the embeddings."""
-        task = self.views
-        assert isinstance(task, LejepaSpec)
+        task = cast(LejepaSpec, self.spec.task)
         found = ranks.gather(self.network(batch["images"], batch.get("local")))
         with without_autocast(found.device):
             same = invariance(found, task.num_global)
@@ -110,9 +108,6 @@ class Lejepa(ViewTask):
 
 
 def invariance(embeddings: Tensor, num_global: int) -> Tensor:
-    """Return the mean square of each view's distance from the mean of the global views.
-
-    (B, V, P) -> scalar, a mean over all three axes.
-    """
+    """Return the mean square distance of views (B, V, P) from the mean of the global ones."""
     center = embeddings[:, :num_global].mean(1, keepdim=True)
     return (embeddings - center).square().mean()

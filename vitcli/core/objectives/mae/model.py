@@ -143,10 +143,7 @@ class MaskedModel(nn.Module):
         return self.decoder(self.encoder.encode(images, visible), visible, masked)
 
     def errors(self, images: Tensor, noise: Tensor) -> Tensor:
-        """Return the mean squared error over the masked patches of each image, (B,) fp32.
-
-        The masks are a function of the noise (B, N).
-        """
+        """Return the mean squared error over the patches that the noise (B, N) masks, (B,) fp32."""
         visible, masked = self.split(noise)
         wanted = self.targets(take(self.patches(images), masked))
         found = self.predict(images, visible, masked).float()

@@ -27,7 +27,6 @@ class MaskingSpec(TaskSpec):
     """Normalise the pixels of each patch that is reconstructed to mean 0 and variance 1."""
 
     def num_masked(self, num_patches: int) -> int:
-        """Return the number of masked patches of an image."""
         return round(self.mask_ratio * num_patches)
 
     @model_validator(mode="after")
@@ -40,7 +39,6 @@ class MaskingSpec(TaskSpec):
         return self
 
     def check(self, model: ModelSpec, data: DataSpec, train: TrainSpec) -> None:
-        """Refuse encoders that need all patches or see masked pixels."""
         if not isinstance(model, VitSpec):
             raise ValueError(
                 f"model.family: task {self.name!r} encodes only the visible patches, which family"

@@ -4,6 +4,7 @@ Axes: B batch, N images, C channels, H W pixels, P patches, K classes.
 """
 
 from functools import cached_property
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -67,8 +68,7 @@ class Ssat(MaskedTask, Classify):
         """Return the loss, the accuracy on the labelled images and the error of masked patches."""
         logits, errors = self.network(batch["images"], batch[OTHERS], batch[NOISE])
         found = self.class_losses(logits.float(), batch["targets"])
-        assert isinstance(self.spec.task, SsatSpec)
-        weight, error = self.spec.task.class_weight, errors.mean()
+        weight, error = cast(SsatSpec, self.spec.task).class_weight, errors.mean()
         loss = weight * found["loss"] + (1 - weight) * error
         return {"loss": loss, "accuracy": found["accuracy"], "masked_mse": error.detach()}
 
@@ -114,7 +114,6 @@ class Ssat(MaskedTask, Classify):
         return self.spec.data.augment.replace(**off)
 
     def make_batch(self, data: DataSet, rows: Rows) -> Batch:
-        """Return the batch of B rows, with the images to reconstruct."""
         batch = super().make_batch(data, rows)
         images = data.all_train
         others = {k.removeprefix(PREFIX): rows[k] for k in rows if k.startswith(PREFIX)}

@@ -30,13 +30,7 @@ BLUR = (0.1, 2.0)
 
 
 def view_rows(
-    num_images: int,
-    in_chans: int,
-    spec: ViewsSpec,
-    *,
-    seed: int,
-    epoch: int,
-    size: Size = (1, 1),
+    num_images: int, in_chans: int, spec: ViewsSpec, *, seed: int, epoch: int, size: Size = (1, 1)
 ) -> Rows:
     """Return the order and all random parameters of an epoch's views, on the CPU.
 

@@ -1,8 +1,12 @@
-"""The base class of tasks that compare views of an image.
+"""The base class of tasks that compare views of an image, and what their modules consist of.
 
-Axes: B batch, N images, G global views, L local views, C channels, h w pixels of a view, K
-classes.
+Axes: B batch, N images, G global views, L local views, C channels, H W pixels of an image, h w
+pixels of a view, D features of the encoder, F width, K classes, R images of a picture.
 """
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -14,11 +18,18 @@ from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import score
 from vitcli.core.metrics.knn import leave_one_out_knn
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.objectives.objective import Outputs, Task
-from vitcli.core.objectives.pictures import Picture
+from vitcli.core.objectives.pictures import Grid, Heat, Picture
 from vitcli.core.objectives.views.multi_crop import make_views, view_rows
 from vitcli.core.objectives.views.spec import ViewsSpec
-from vitcli.core.objectives.views.view_pictures import picture_similarity, picture_views
+from vitcli.core.ops.backend import Gelu, Linear
+from vitcli.core.randomness import Draws
+
+STD = 0.02
+QUERIES = {"centre": (0.5, 0.5), "upper left": (0.25, 0.25), "lower right": (0.75, 0.75)}
+"""Name of a patch -> its place as shares of the height and the width."""
 
 
 class ViewTask(Task):
@@ -30,10 +41,7 @@ class ViewTask(Task):
 
     @property
     def views(self) -> ViewsSpec:
-        """Return the fields of the task."""
-        found = self.spec.task
-        assert isinstance(found, ViewsSpec)
-        return found
+        return cast(ViewsSpec, self.spec.task)
 
     @property
     def sizes(self) -> dict[str, tuple[str, Size]]:
@@ -53,16 +61,12 @@ class ViewTask(Task):
         chans = self.spec.model.in_chans or 1
         seed = self.spec.seed
         rows = view_rows(num_images, chans, self.views, seed=seed, epoch=epoch, size=size)
-        return rows | self._schedule_rows(epoch, num_images)
-
-    def _schedule_rows(self, epoch: int, num_images: int) -> Rows:
-        """Return the numbers of ``schedule`` for each row of an epoch, (N,) each."""
-        size = self.spec.train.batch_size
-        count = num_batches(num_images, size)
+        batch_size = self.spec.train.batch_size
+        count = num_batches(num_images, batch_size)
         steps = min(count, self.spec.train.limit_batches or count)
         values = [self.schedule(epoch * steps + i, steps) for i in range(steps)]
-        index = (torch.arange(num_images) // size).clamp(max=steps - 1)
-        return {name: torch.tensor([v[name] for v in values])[index] for name in values[0]}
+        index = (torch.arange(num_images) // batch_size).clamp(max=steps - 1)
+        return rows | {name: torch.tensor([v[name] for v in values])[index] for name in values[0]}
 
     def make_batch(self, data: DataSet, rows: Rows) -> Batch:
         return self.view_batch(data.train.pixels[rows["index"]], rows)
@@ -102,7 +106,10 @@ class ViewTask(Task):
         place = order.argsort()  # row i of the tables belongs to image i again
         rows = {name: table[place].to(pixels.device) for name, table in tables.items()}
         batch = self.view_batch(pixels, rows)
-        kinds = {kind: self._show(batch[name]) for kind, (name, _) in self.sizes.items()}
+        kinds = {}
+        for kind, (name, _) in self.sizes.items():
+            views = self.to_pixels(batch[name].flatten(0, 1)).cpu()
+            kinds[kind] = views.unflatten(0, batch[name].shape[:2])
         images = data.normalize(pixels)
         found: dict[str, Picture] = {"views": picture_views(self.to_pixels(images).cpu(), kinds)}
         encoder = self.encoder(module)
@@ -111,5 +118,87 @@ class ViewTask(Task):
         encoder.train(was_training)
         return found | ({"similarity": similarity} if similarity else {})
 
-    def _show(self, views: Tensor) -> Tensor:
-        return self.to_pixels(views.flatten(0, 1)).unflatten(0, views.shape[:2]).cpu()
+
+def picture_views(pixels: Tensor, kinds: dict[str, Tensor]) -> Grid:
+    """Return images (R, 3, H, W) uint8 beside their views.
+
+    ``kinds`` has for each kind of view its pixels (R, V, 3, h, w) uint8. They are enlarged to the
+    size of the images.
+    """
+    size = (pixels.shape[-2], pixels.shape[-1])
+    columns, cells = ["image"], [pixels[:, None]]
+    for kind, views in kinds.items():
+        columns += [f"{kind} {i + 1}" for i in range(views.shape[1])]
+        large = F.interpolate(views.flatten(0, 1).float(), size=size, mode="nearest")
+        cells.append(large.to(torch.uint8).unflatten(0, views.shape[:2]))
+    return Grid(
+        title="Views",
+        caption="An image and the random views that the training compares. Local views are"
+        " enlarged.",
+        columns=tuple(columns),
+        cells=torch.cat(cells, dim=1),
+    )
+
+
+def picture_similarity(encoder: ImageModel, images: Tensor) -> Heat | None:
+    """Return cosine similarities of some patches to all patches of normalised images.
+
+    The features are the tokens after the last norm. None if the encoder has no such patches.
+    """
+    if not isinstance(encoder, VisionTransformer):
+        return None
+    tokens = encoder.forward_features(images)[:, encoder.num_prefix_tokens :].float()
+    tokens = F.normalize(tokens - tokens.mean(1, keepdim=True), dim=-1)
+    height, width = encoder.grid_size
+    places = [int(y * height) * width + int(x * width) for y, x in QUERIES.values()]
+    similarity = torch.einsum("rqd,rnd->rqn", tokens[:, places], tokens)
+    return Heat(
+        title="Similarity of patches",
+        caption="Cosine similarity of one patch's features to those of all patches, after"
+        " subtraction of the image's mean.",
+        columns=tuple(QUERIES),
+        cells=similarity.unflatten(-1, (height, width)).cpu(),
+        x_label="column",
+        y_label="row",
+        colour_label="cosine similarity",
+    )
+
+
+class Projector(nn.Sequential):
+    """MLP on features, (..., F in) -> (..., F out), with GELU and perhaps batch norm in between.
+
+    The batch norm takes (B, F). It has no running statistics: the head is not used after the
+    training.
+    """
+
+    def __init__(self, widths: Sequence[int], *, batch_norm: bool) -> None:
+        layers: list[nn.Module] = []
+        for before, after in pairwise(widths):
+            layers.append(Linear(before, after))
+            if batch_norm:
+                layers.append(nn.BatchNorm1d(after, track_running_stats=False))
+            layers.append(Gelu())
+        super().__init__(*layers[: -2 if batch_norm else -1])
+
+    def initialise(self, draws: Draws) -> None:
+        """Fill the layers: truncated normal weights with standard deviation 0.02, biases of 0."""
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear):
+                generator = draws(f"{name}.weight")
+                nn.init.trunc_normal_(module.weight, std=STD, generator=generator)
+                nn.init.zeros_(module.bias)
+
+
+def all_features(encoder: ImageModel, images: Tensor, local: Tensor | None) -> Tensor:
+    """Return the pooled features of global views, then those of local views: (B, V, D)."""
+    features = []
+    for views in [images] if local is None else [images, local]:
+        flat = views.flatten(0, 1)
+        if flat.shape[1:] == encoder.image_shape:
+            pooled = encoder.features(flat)
+        elif isinstance(encoder, VisionTransformer):
+            pooled = encoder.pool(encoder.encode(flat))
+        else:
+            raise ValueError(f"family {encoder.spec.family!r} needs images of its own size")
+        features.append(pooled.unflatten(0, views.shape[:2]))
+    return torch.cat(features, dim=1)
