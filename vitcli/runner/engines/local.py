@@ -238,10 +238,3 @@ class LocalEngine:
             yield TrialEvent(folder, Ended(state=state, reason=reason))
         if len(self.workers) < self.count:
             self._start_worker()
-
-    def _kill_all(self) -> None:
-        for worker in self.workers:
-            worker.process.kill()
-        for worker in self.workers:
-            worker.process.wait()
-            worker.close_input()
