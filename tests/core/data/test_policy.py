@@ -10,11 +10,7 @@ from torchvision.transforms import InterpolationMode, autoaugment
 from torchvision.transforms.autoaugment import _apply_op
 
 from vitcli.core.data.batches import augmented_batch, channels_on_device, epoch_rows
-from vitcli.core.data.policy import (
-    OPS,
-    draw_rand_augment,
-    draw_trivial_augment,
-)
+from vitcli.core.data.policy import OPS, draw_rand_augment, draw_trivial_augment
 from vitcli.core.data.policy_at_once import apply_at_once, draw_settings
 from vitcli.core.data.source import Images
 from vitcli.core.spec import AugmentSpec
@@ -87,8 +83,7 @@ def test_trivial_augment_draws_one_operation_at_any_magnitude():
     op, strength = draw_trivial_augment(20_000, torch.Generator().manual_seed(0))
     assert op.shape == (20_000, 1)
     turns = strength[op == list(OPS).index("rotate")]
-    assert turns.min() == -135
-    assert turns.max() == 135
+    assert (turns.min(), turns.max()) == (-135, 135)
     assert len(turns.abs().unique()) == 31
 
 
@@ -137,11 +132,6 @@ def strengths(name: str, size: tuple[int, int]) -> torch.Tensor:
     return torch.cat(found).unique()
 
 
-def at_once(images: torch.Tensor, op: torch.Tensor, strength: torch.Tensor) -> torch.Tensor:
-    height, width = images.shape[-2:]
-    return apply_at_once(images, draw_settings(op, strength, (height, width)))
-
-
 @pytest.mark.parametrize("name", OPS)
 @pytest.mark.parametrize("shape", SIZES)
 def test_every_operation_gives_the_same_pixels_at_every_strength(name, shape):
@@ -149,8 +139,8 @@ def test_every_operation_gives_the_same_pixels_at_every_strength(name, shape):
     strength = strengths(name, (height, width)).repeat_interleave(8)
     images = mixed_pictures(8, *shape).repeat(len(strength) // 8, 1, 1, 1)
     op = torch.full((len(images), 1), list(OPS).index(name))
-    expected = OPS[name].apply(images, strength)
-    assert torch.equal(at_once(images, op, strength[:, None]), expected)
+    found = apply_at_once(images, draw_settings(op, strength[:, None], (height, width)))
+    assert torch.equal(found, OPS[name].apply(images, strength))
 
 
 @pytest.mark.ci

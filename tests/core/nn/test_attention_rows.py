@@ -44,9 +44,6 @@ def assert_same_with_gradients(one: Tensor, other: Tensor, inputs: list[Tensor])
         assert_close(mine, theirs, rtol=0, atol=1e-12)
 
 
-# Linformer
-
-
 @pytest.mark.parametrize("share", ["heads", "none", "kv"])
 def test_linformer_with_identity_projections_equals_softmax(share):
     shape = shape_of((3, 4))
@@ -63,13 +60,8 @@ def test_the_first_projections_are_means_of_neighbours():
     assert_close(linear.segment_means(2, 5), torch.tensor(uneven))
 
 
-# Performer
-
-
-def estimate(q: Tensor, k: Tensor, count: int, *, iid: bool = False) -> Tensor:
+def estimate(q: Tensor, k: Tensor, count: int) -> Tensor:
     projection = linear.orthogonal_features(count, q.shape[-1]).double()
-    if iid:
-        projection = torch.randn(count, q.shape[-1], dtype=torch.float64)
     phi_q, phi_k = (linear.log_features(x, projection, q.shape[-1] ** -0.5).exp() for x in (q, k))
     return phi_q @ phi_k.T / count
 
@@ -157,9 +149,6 @@ def test_an_average_of_weights_copies_the_features():
     assert drawn(ema.model).equal(drawn(model))
 
 
-# Sparse
-
-
 @pytest.mark.parametrize("name", ["strided", "local"])
 @pytest.mark.parametrize("grid", [(3, 5), (1, 6), (8, 8)])
 @pytest.mark.parametrize("prefix", [0, 3])
@@ -200,9 +189,6 @@ def test_no_tensor_of_the_size_of_the_matrix_is_kept(name):
         assert largest_kept(rule, shape) < shape.num_tokens**2 / 4
     shape = shape_of((16, 16), dim=8, heads=1)
     assert largest_kept(rule_of("softmax", shape), shape) >= shape.num_tokens**2, "a control"
-
-
-# All rules
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -69,14 +69,11 @@ def products(init: str) -> list[float]:
     return [(m.diagonal().mean() / m.square().mean().sqrt()).item() for m in (scores, values)]
 
 
-def test_mimetic_products_resemble_plus_and_minus_identity():
+def test_mimetic_products_resemble_plus_and_minus_identity_and_positions_are_sines():
     scores, values = products("mimetic")
     assert scores > 3
     assert values < -3
     assert all(abs(value) < 1 for value in products("trunc_normal"))
-
-
-def test_mimetic_positions_start_as_sines():
     model = make("mimetic", pos_embed_prefix=True)
     assert_close(model.pos_embed.table[0, 1:].detach(), sincos2d((4, 4), 192))
 

@@ -30,25 +30,16 @@ def inside(row: int, column: int, grid: tuple[int, int]) -> bool:
     return 0 <= row < grid[0] and 0 <= column < grid[1]
 
 
-# Depthwise filters in the FFN
-
-
-def depthwise(prefix: int) -> torch.nn.Module:
-    shape = TokenShape(embed_dim=24, grid_size=GRID, num_prefix_tokens=prefix)
-    return DepthwiseMlp(shape, hidden_dim=10).double().eval()
-
-
 @pytest.mark.parametrize("prefix", [0, 1, 3])
 def test_the_depthwise_ffn_adds_filtered_patches(prefix):
-    ffn, x = depthwise(prefix), torch.randn(2, prefix + 12, 24, dtype=torch.float64)
+    shape = TokenShape(embed_dim=24, grid_size=GRID, num_prefix_tokens=prefix)
+    ffn = DepthwiseMlp(shape, hidden_dim=10).double().eval()
+    x = torch.randn(2, prefix + 12, 24, dtype=torch.float64)
     hidden, filters = F.gelu(ffn.fc1(x)), ffn.filters.conv
     grid = hidden[:, prefix:].mT.unflatten(-1, GRID)
     filtered = F.gelu(F.conv2d(grid, filters.weight, filters.bias, padding=1, groups=10))
     mixed = torch.cat([hidden[:, :prefix], hidden[:, prefix:] + filtered.flatten(2).mT], dim=1)
     assert_close(ffn(x), ffn.fc2(mixed))
-
-
-# Shifted patches
 
 
 @pytest.mark.parametrize(("size", "patch"), [((16, 16), 4), ((8, 16), 2), ((6, 9), 3)])
@@ -67,9 +58,6 @@ def test_shifted_patches_equal_a_loop_over_pixels(size, patch):
     centre = vectors - vectors.mean(-1, keepdim=True)
     normed = centre / (centre.square().mean(-1, keepdim=True) + embed[0].norm.eps).sqrt()
     assert_close(embed(images), normed @ embed[0].proj.weight.T + embed[0].proj.bias)
-
-
-# Attention without the diagonal
 
 
 def masked(model: VisionTransformer, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -106,8 +94,6 @@ def test_maps_are_finite_and_a_token_that_is_alone_attends_to_itself():
     alone = build(**LSA, pool="mean").encode(pictures(), torch.tensor([[3], [7]]))
     assert alone.isfinite().all(), "one visible patch"
 
-
-# Impulse weights
 
 SETTINGS = [
     {"embed_dim": 64, "num_heads": 4, "img_size": (32, 32)},

@@ -57,10 +57,8 @@ def test_patch_norms_remove_brightness_and_contrast():
         return build_patch_embed(changed(**fields)).double()(images)
 
     images = pictures()
-    assert_close(
-        tokens(images, patch_pre_norm=True),
-        tokens(7 * images + 3, patch_pre_norm=True), atol=1e-4, rtol=1e-4,
-    )  # fmt: skip
+    before, after = (tokens(each, patch_pre_norm=True) for each in (images, 7 * images + 3))
+    assert_close(before, after, atol=1e-4, rtol=1e-4)
     assert not torch.allclose(tokens(images), tokens(7 * images + 3))
     post = tokens(images, patch_post_norm=True)
     assert_close(post.mean(-1), torch.zeros_like(post[..., 0]))
@@ -131,20 +129,13 @@ def shape(dim: int, heads: int, prefix: int) -> TokenShape:
     return TokenShape(embed_dim=dim, num_heads=heads, grid_size=(3, 4), num_prefix_tokens=prefix)
 
 
-def shuffle(images: torch.Tensor, patch_size: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
-    size = tuple(images.shape[-2:])
-    columns = unfold(images, patch_size, stride=patch_size)
-    perm = torch.randperm(columns.shape[-1])
-    return fold(columns[..., perm], size, patch_size, stride=patch_size), perm
-
-
 @pytest.mark.parametrize("prefix", [True, False])
 @pytest.mark.parametrize("pool", ["cls", "mean"])
 @pytest.mark.parametrize("name", POS_EMBEDS)
 def test_only_a_model_without_positions_ignores_the_order(name, pool, prefix):
     model = build(pos_embed=name, pool=pool, pos_embed_prefix=prefix)
-    images = pictures()
-    shuffled, perm = shuffle(images)
+    images, perm = pictures(), torch.randperm(16)
+    shuffled = fold(unfold(images, 4, stride=4)[..., perm], (16, 16), 4, stride=4)
     first = model.num_prefix_tokens
     before, after = model.forward_features(images), model.forward_features(shuffled)
     same = torch.allclose(after[:, first:], before[:, first:][:, perm])
@@ -189,23 +180,17 @@ def test_the_prefix_has_positions_only_with_pos_embed_prefix(name, prefix, lengt
         assert table[:, :2].abs().max() == 0
 
 
-def scores(rope: Rope2d, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    count = rope.cos.shape[0]
-    turned = [rope(t.expand(1, 1, count, -1))[0, 0] for t in (q, k)]
-    return turned[0] @ turned[1].T
-
-
 def test_rope_depends_on_relative_offsets_and_skips_the_prefix():
     rope = Rope2d(shape(8, 1, prefix=2)).double()
     q, k = torch.randn(2, 8, dtype=torch.float64)
-    table = scores(rope, q, k)
+    queries, keys = (rope(each.expand(1, 1, 14, -1))[0, 0] for each in (q, k))
+    table = queries @ keys.T
     assert_close(table[:2, :2], (q @ k).expand(2, 2))
     patches = table[2:, 2:].reshape(3, 4, 3, 4)
     assert_close(patches[0, 0, 1, 2], patches[1, 1, 2, 3])
     assert_close(patches[2, 1, 0, 3], patches[2, 0, 0, 2])
     assert len(patches.flatten().round(decimals=4).unique()) == 5 * 7
-    norms = rope(q.expand(1, 1, 14, 8)).norm(dim=-1)
-    assert_close(norms, q.norm().expand_as(norms))
+    assert_close(queries.norm(dim=-1), q.norm().expand(14))
 
 
 def test_the_relative_bias_has_one_entry_for_each_offset():

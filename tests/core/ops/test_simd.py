@@ -53,18 +53,10 @@ def norm_of(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return x if weight is None else F.layer_norm(x, x.shape[-1:], weight, bias, EPS)
 
 
-def as_norm(weight: Tensor | None, bias: Tensor | None) -> nn.Module:
-    return nn.Identity() if weight is None else with_tensors(nn.LayerNorm(1, EPS), weight, bias)
-
-
 def with_tensors(layer: Any, weight: Tensor, bias: Tensor | None) -> Any:
     del layer.weight, layer.bias
     layer.weight, layer.bias = weight, bias
     return layer
-
-
-def as_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    return with_tensors(nn.Linear(1, 1), weight, bias)
 
 
 Weights = list[Any]
@@ -89,9 +81,12 @@ def caller(op: str, *options: Any) -> Callable[..., Any]:
     """Return a function that calls an op of a backend on tokens and weights."""
 
     def call(backend: Backend, x: Tensor, weights: Weights) -> Tensor | None:
-        layers = as_norm(*weights[:2]), as_linear(*weights[2:4]), as_linear(*weights[4:])
+        norm: nn.Module = nn.Identity()
+        if weights[0] is not None:
+            norm = with_tensors(nn.LayerNorm(1, EPS), *weights[:2])
+        layers = (with_tensors(nn.Linear(1, 1), *pair) for pair in (weights[2:4], weights[4:]))
         with precision_of(backend):
-            return getattr(backend, op)(x, *layers, *options)
+            return getattr(backend, op)(x, norm, *layers, *options)
 
     return call
 

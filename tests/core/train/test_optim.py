@@ -28,17 +28,14 @@ class Tiny(nn.Module):
         return self.head(self.blocks(x + self.cls_token[0]))
 
 
-def decayed(model: nn.Module, spec: OptimSpec) -> set[str]:
-    found = of_parameters(model, optim.build_optimizers(model, spec), "weight_decay")
-    return {name for name, decay in found.items() if decay > 0}
-
-
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_weight_decay_covers_matrices_or_all_parameters(name):
+@pytest.mark.parametrize("decay_all", [True, False])
+def test_weight_decay_covers_matrices_or_all_parameters(name, decay_all):
     model = Tiny()
-    assert decayed(model, OptimSpec(name=name)) == {"blocks.0.weight", "head.weight"}
-    every = decayed(model, OptimSpec(name=name, decay_all=True))
-    assert every == {n for n, _ in model.named_parameters()}
+    optimizers = optim.build_optimizers(model, OptimSpec(name=name, decay_all=decay_all))
+    decays = of_parameters(model, optimizers, "weight_decay")
+    wanted = {*dict(model.named_parameters())} if decay_all else {"blocks.0.weight", "head.weight"}
+    assert {name for name, decay in decays.items() if decay > 0} == wanted
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -159,9 +156,8 @@ def test_warm_up_rises_in_equal_steps_to_the_peak(name):
 
 @pytest.mark.parametrize(("name", "end"), [("cosine", 0.1), ("linear", 0.1), ("constant", 1.0)])
 def test_the_schedule_ends_at_min_lr_ratio(name, end):
-    rates = [
-        lr_factor(s, schedule=name, warmup_steps=5, num_steps=50, min_ratio=0.1) for s in range(51)
-    ]
+    options = {"schedule": name, "warmup_steps": 5, "num_steps": 50, "min_ratio": 0.1}
+    rates = [lr_factor(step, **options) for step in range(51)]
     assert rates[50] == pytest.approx(end)
     assert all(b <= a + 1e-12 for a, b in itertools.pairwise(rates[5:]))
 

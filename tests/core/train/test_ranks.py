@@ -33,10 +33,8 @@ def on_ranks(tmp_path_factory):
     def train(names: tuple[str, ...], size: int = 2) -> list[dict]:
         folder = tmp_path_factory.mktemp("ranks")
         words = [sys.executable, "-m", "tests.core.ranked"]
-        started = [
-            subprocess.Popen([*words, str(rank), str(size), str(folder), *names])
-            for rank in range(size)
-        ]
+        names = (str(size), str(folder), *names)
+        started = [subprocess.Popen([*words, str(rank), *names]) for rank in range(size)]
         assert [process.wait(HANG) for process in started] == [0] * size
         return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(size)]
 

@@ -8,13 +8,7 @@ import pytest
 import torch
 
 from tests.fabricated import make_run
-from tests.runner.study.trials import (
-    ROOT,
-    TUNED,
-    fabricate,
-    save_all,
-    write_study,
-)
+from tests.runner.study.trials import ROOT, TUNED, fabricate, save_all, write_study
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study import estimate

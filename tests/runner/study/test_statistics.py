@@ -21,12 +21,7 @@ from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.run.record import State
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.images import ImageScores, contrast, cross, join
-from vitcli.runner.study.judgement import (
-    Effect,
-    Withheld,
-    compare_with_source,
-    judge_difference,
-)
+from vitcli.runner.study.judgement import Effect, Withheld, compare_with_source, judge_difference
 from vitcli.runner.study.looks import level
 from vitcli.runner.study.notes import notes
 from vitcli.runner.study.repeated_runs import collect_runs

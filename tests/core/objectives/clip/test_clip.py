@@ -23,14 +23,9 @@ from vitcli.core.objectives.clip.tokens import UNKNOWN
 from vitcli.core.spec import ExperimentSpec
 
 
-@pytest.fixture
-def batch():
+def test_equal_captions_share_the_target():
     images, texts = (F.normalize(torch.randn(6, 4, dtype=torch.float64), dim=1) for _ in "ab")
-    return images, texts, torch.tensor(7.0, dtype=torch.float64)
-
-
-def test_equal_captions_share_the_target(batch):
-    images, texts, scale = batch
+    scale = torch.tensor(7.0, dtype=torch.float64)
     caption = torch.tensor([0, 1, 0, 1, 1, 2])
     wanted = 0.0
     logits = (scale * images @ texts.T).tolist()
@@ -88,17 +83,17 @@ def data_set(count: int = 40) -> DataSet:
     return replace(small_set(), train=images, test=images, class_names=NAMES, mean=mean, std=std)
 
 
-def new_task(cls=ContrastiveTask, **fields) -> ContrastiveTask:
+def new_task(**fields) -> ContrastiveTask:
     spec = experiment(**fields)
-    module = cls.make_module(spec)
-    cls.read_data(module, spec, data_set())
-    return cls(spec, module)
+    module = ContrastiveTask.make_module(spec)
+    ContrastiveTask.read_data(module, spec, data_set())
+    return ContrastiveTask(spec, module)
 
 
-def drawn(task, data: DataSet, epoch: int = 0, first: int = 0) -> dict[int, list[int]]:
+def drawn(task, data: DataSet, epoch: int = 0) -> dict[int, list[int]]:
     """Return the level of each image in an epoch and the tokens of its caption."""
     found: dict[int, list[int]] = {}
-    for batch in task.batches(data, epoch, first):
+    for batch in task.batches(data, epoch):
         levels = task.to_pixels(batch["images"])[:, 0, 4, 4].tolist()
         found |= dict(zip(levels, batch["tokens"].tolist(), strict=True))
     return found
