@@ -61,14 +61,13 @@ def test_a_shared_message_names_no_folder_outside(message, shown):
     assert without_folders(message) == (shown or message)
 
 
-def draw() -> Figure:
-    figure = Figure(figsize=(2, 2))
-    figure.subplots().set_title("accuracy, %")
-    return figure
-
-
 @pytest.mark.parametrize("form", ["png", "svg", "pdf"])
 def test_the_settings_of_a_person_change_no_figure(form):
+    def draw() -> Figure:
+        figure = Figure(figsize=(2, 2))
+        figure.subplots().set_title("accuracy, %")
+        return figure
+
     plain = encode(draw, form)
     own = {"text.usetex": True, "axes.grid": True, "savefig.transparent": True}
     with matplotlib.rc_context(own):
@@ -82,14 +81,11 @@ def lines(*cells: str, width: int | None) -> list[str]:
     return lay_out(make_table(header, [cells], range(1, len(cells))), width)
 
 
-def test_a_row_is_aligned_or_a_list_or_has_a_shortened_word():
+def test_a_row_is_aligned_or_wrapped_or_a_list_or_has_a_shortened_word():
     assert lines("name", "11", "22", width=12) == ["a      b   c", "name  11  22"]
     assert lines("name", "11111", "22222", width=11) == ["a", "name", "  b  11111", "  c  22222"]
     shown = lines("a-long-name", "a-longer-word-than-that", width=20)
     assert shown[1:] == ["a-long-name", "  b  a-long...-that"]
-
-
-def test_words_wrap_in_their_column():
     table = make_table(["h", "i"], [["name", "three short words here and [-1.0, 2.0]"]])
     shown = ["h     i", "name  three short words here", "      and [-1.0, 2.0]"]
     assert lay_out(table, 30) == shown

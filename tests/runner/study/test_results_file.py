@@ -43,10 +43,8 @@ ROWS = [(variant, seed) for variant in "ab" for seed in range(3)]
 
 
 def text_of(scores, head="variant,seed,score"):
-    lines = [
-        f"{variant},{seed},{score}" for (variant, seed), score in zip(ROWS, scores, strict=True)
-    ]
-    return "\n".join([head, *lines]) + "\n"
+    lines = [f"{a},{seed},{score}\n" for (a, seed), score in zip(ROWS, scores, strict=True)]
+    return "".join([f"{head}\n", *lines])
 
 
 def document(text, name="r.csv", **choices):
@@ -343,23 +341,17 @@ def test_a_number_of_the_study_may_be_written_in_some_rows_or_as_pandas_does(cel
     assert document(with_column("planned_seeds", cells), plan=np.int64(5)).plan.seeds == 5
 
 
-def test_a_name_is_the_same_in_both_forms_of_unicode():
+def test_a_name_has_two_forms_in_unicode_and_seeds_that_are_names_have_their_own_order():
     doc = document("variant,seed,score\ncaf\u00e9,0,1\nb,0,1\ncafe\u0301,1,2\nb,1,2\n")
     assert [row.variant for row in doc.rows] == ["caf\u00e9", "b"]
-
-
-def test_seeds_that_are_names_are_counted_in_their_own_order():
     names = enumerate(("wine", "iris", "set10", "set9"))
     doc = document("\n".join(["variant,seed,score", *(f"a,{seed},{i}" for i, seed in names)]))
     assert [trial.number("test_score") for trial in doc.rows[0].trials] == [1, 3, 2, 0]
 
 
-def test_a_byte_order_mark_is_read(tmp_path):
+def test_a_byte_order_mark_is_read_and_a_workbook_is_no_csv_file(tmp_path):
     (tmp_path / "r.csv").write_text("\ufeff" + text_of(range(6)))
     assert len(document(csv_text(tmp_path / "r.csv")).rows) == 2
-
-
-def test_a_workbook_is_no_csv_file(tmp_path):
     np.savez(tmp_path / "book.xlsx.npz", 1)  # both are archives
     with pytest.raises(InputError, match="export"):
         csv_text(tmp_path / "book.xlsx.npz")
@@ -388,30 +380,22 @@ def test_a_sign_between_thousands_is_not_taken_for_a_decimal_one(scores, delimit
     assert document(text, unit="none").rows[0].trials[1].number("test_reward") < 2
 
 
+FOLDS = "kfold OuterFold foldId FoldNo foldnum cvIdx cvidx nestedCV LOSO cross_validation"
+
+
 @pytest.mark.parametrize(
     ("column", "seed", "message"),
     [
-        ("kfold", "{}", None),
-        ("OuterFold", "{}", None),
-        ("foldId", "{}", None),
-        ("FoldNo", "{}", None),
-        ("foldnum", "{}", None),
-        ("cvIdx", "{}", None),
-        ("cvidx", "{}", None),
-        ("nestedCV", "{}", None),
-        ("LOSO", "{}", None),
+        *((name, "{}", None) for name in FOLDS.split()),
         ("fold", "{}.0", None),
         ("run", "fold {} of 5", None),
         ("cv", "5-fold/{}", None),
         ("run", "{}/5 fold", None),
-        ("holdout", "{}", "independent"),
         ("run", "fold_{}", None),
-        ("cross_validation", "{}", None),
         ("run", "xval{}", None),
-        ("bootstrap", "{}", "independent"),
         ("site", "cv{}", None),
         ("fold", "rep{0}_fold{0}", "repeated"),
-        ("trainstep", "{}", "independent"),
+        *((name, "{}", "independent") for name in ("holdout", "bootstrap", "trainstep")),
         ("variable", "split{}_test_score", "independent"),
     ],
 )

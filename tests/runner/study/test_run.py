@@ -67,12 +67,10 @@ def run(name: str, events: list | None = None, *, seeds=None, only=(), **changes
 
 
 def pairs(found) -> dict[str, tuple[str, str]]:
-    """Return the state and reason of each trial."""
     return {folder: (state.state, state.reason) for folder, state in found.items()}
 
 
 def times() -> dict[Path, int]:
-    """Return when each file of the study changed."""
     files = (path for path in ROOT.rglob("*") if path.is_file())
     return {path: path.stat().st_mtime_ns for path in files}
 
@@ -167,14 +165,10 @@ def test_a_worker_that_loses_its_driver_at_once_trains_nothing(study, environmen
     plan = plan_study(load_study(study), ROOT, FULL)
     ROOT.mkdir(parents=True)
     study_run.write_plan(plan, Options(jobs=1, command="x", device="cpu"))
-    done = subprocess.run(
-        [sys.executable, "-m", "vitcli.runner.engines.worker", str(ROOT)],
-        input=json.dumps({"folder": "full/seed0"}) + "\n",
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-    )
+    words = [sys.executable, "-m", "vitcli.runner.engines.worker", str(ROOT)]
+    order = json.dumps({"folder": "full/seed0"}) + "\n"
+    options = {"env": environment, "capture_output": True, "text": True, "timeout": HANG}
+    done = subprocess.run(words, input=order, check=False, **options)
     assert done.returncode in (0, -signal.SIGTERM), done.stderr
     run = RunDir(ROOT / "full/seed0")
     assert not run.exists or read_record(run).status in ("interrupted", "running")

@@ -149,7 +149,6 @@ def test_a_study_of_saved_trials_alone_is_a_study(study, monkeypatch):
 
 
 def accuracies() -> dict[str, float | None]:
-    """Return variant -> accuracy of the saved trials of seed 0, whose predictions are checked."""
     return {entry.value["variant"]: entry.check().test_score for entry in read_store(SAVED)}
 
 
@@ -232,7 +231,6 @@ PREDICTIONS = LINES.with_suffix(".npz")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
-    """Return a folder with a study and one saved trial."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder := tmp_path_factory.mktemp("saved"))
         study = write_study()
@@ -256,7 +254,6 @@ def forge(change: Callable[[dict], object]) -> Callable[[], object]:
 
 
 def reverse_images() -> None:
-    """Write predictions of the same accuracy in another order."""
     with np.load(PREDICTIONS) as archive:
         arrays = {name: array[::-1] for name, array in archive.items()}
     np.savez(PREDICTIONS, **arrays)

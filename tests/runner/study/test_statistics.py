@@ -42,13 +42,10 @@ def close(value):
     return pytest.approx(value, abs=1e-6)
 
 
-def test_rounding_noise_breaks_no_tie():
+def test_rounding_noise_breaks_no_tie_and_more_than_16_pairs_are_drawn_with_a_fixed_seed():
     # Their sum is 0, but not in floats: some of the flips that also give 0 would seem smaller.
     assert sign_flip_p([-0.2, -0.15, 0.2, 0.1, 0.0, -0.15, 0.2]) == 1.0
     assert sign_flip_p([0.0] * 8) == 1.0
-
-
-def test_more_than_16_pairs_are_drawn_with_a_fixed_seed():
     differences = [1.0, -0.9] * 8 + [1.5]
     signs = np.array(list(itertools.product((-1, 1), repeat=17)))
     means = np.round((signs * np.array(differences)).mean(axis=1), 9)
@@ -72,12 +69,9 @@ def test_holm_by_hand():
     ("seeds", "images", "level"), [(8, 0.0, 0.0438), (3, 0.0, 0.009), (8, 0.35, 0.0087)]
 )
 def test_a_t_test_finds_the_detectable_difference_with_its_power(seeds, images, level):
-    error = MeanError(
-        mean=0.0,
-        variance=1 / seeds + images**2,
-        seed_share=(1 / seeds) / (1 / seeds + images**2),
-        seed_freedom=seeds - 1,
-    )
+    variance = 1 / seeds + images**2
+    share, freedom = 1 / seeds / variance, seeds - 1
+    error = MeanError(mean=0.0, variance=variance, seed_share=share, seed_freedom=freedom)
     random = np.random.default_rng(1)
     size, draws = error.detectable(level), 40_000
     means = size + random.normal(0, 1 / seeds**0.5, draws) + random.normal(0, images, draws)
@@ -87,9 +81,9 @@ def test_a_t_test_finds_the_detectable_difference_with_its_power(seeds, images, 
     total = variances + images**2
     limits = (variances * t + images**2 * z) / total**0.5
     assert np.mean(means > limits) == pytest.approx(0.8, abs=0.02)
-    assert planned_error(8, 1, None, has_test=True).detectable(0.05) == pytest.approx(
-        1.1557, abs=1e-3
-    )  # d of a paired t test with n = 8, alpha 0.05, power 0.8 (G*Power: 1.1557)
+    planned = planned_error(8, 1, None, has_test=True)
+    # d of a paired t test with n = 8, alpha 0.05, power 0.8 (G*Power: 1.1557)
+    assert planned.detectable(0.05) == pytest.approx(1.1557, abs=1e-3)
 
 
 @pytest.mark.parametrize(("m", "folds", "expected"), [(1, None, None), (5, None, 5.0), (1, 5, 2.0)])
@@ -129,13 +123,8 @@ def test_a_contrast_names_the_lost_images_and_the_classes(sign):
     labels = np.array([0, 0, 1, 1])
     headline = dataclasses.replace(ACCURACY, higher_is_better=sign > 0)
     worst = 0 if sign > 0 else 100
-    base, ours = (
-        ImageScores({seed: abs(worst - np.array(row)) for seed, row in enumerate(rows)}, labels)
-        for rows in (
-            [[100.0, 100, 100, 0], [100.0, 100, 100, 0]],
-            [[0.0, 100, 0, 100], [0.0, 0, 0, 100]],
-        )
-    )
+    rows = np.array([[[100.0, 100, 100, 0]] * 2, [[0.0, 100, 0, 100], [0, 0, 0, 100]]])
+    base, ours = (ImageScores(dict(enumerate(by_seed)), labels) for by_seed in abs(worst - rows))
     found = contrast(ours, base, headline)
     assert found is not None
     assert (found.only_baseline, found.only_variant) == (2, 1)
@@ -433,9 +422,8 @@ def test_the_margin_is_that_of_the_file_and_the_last_one_of_an_older_document(he
     assert doc.margin == 1.0
     stored = doc.model_dump(mode="json")
     del stored["margin"]
-    stored["margins"] = [
-        {"points": points, "date": "2026-01-01", "num_finished": 3} for points in (2.0, 1.0)
-    ]
+    margin = {"date": "2026-01-01", "num_finished": 3}
+    stored["margins"] = [margin | {"points": points} for points in (2.0, 1.0)]
     assert read_document(json.dumps(stored)) == doc
     with pytest.raises(ConfigError, match="equivalence_margin"):
         write_study(f"{STUDY}\nequivalence_margin: 0")
