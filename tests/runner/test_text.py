@@ -33,32 +33,20 @@ def test_a_typo_or_a_part_of_a_name_suggests_the_name(word, name):
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("shorten", "value", "shown"),
     [
-        ("imagefolder:../clients_acme/pets", "imagefolder:pets"),
-        ("../../x", "x"),
-        ("imagefolder:/home/me/pets", "imagefolder:pets"),
-        ("~/pets", "pets"),
-        ("shapes", "shapes"),
-        ("imagefolder:data/pets", "imagefolder:data/pets"),
-        ("a..b", "a..b"),
-        (3, 3),
+        (portable, "imagefolder:../clients_acme/pets", "imagefolder:pets"),
+        (portable, "../../x", "x"),
+        (portable, "imagefolder:/home/me/pets", "imagefolder:pets"),
+        (portable, "~/pets", "pets"),
+        *((portable, value, value) for value in ("shapes", "imagefolder:data/pets", "a..b", 3)),
+        (without_folders, "/home/me/acme/a.png: cannot be read", "a.png: cannot be read"),
+        (without_folders, "no such file: '../acme/pets/a.png'", "no such file: 'a.png'"),
+        *((without_folders, x, x) for x in ["1/2 of a / b and/or c; see https://x.org/a/b"]),
     ],
 )
-def test_a_shared_value_names_no_folder_outside(value, shown):
-    assert portable(value) == shown
-
-
-@pytest.mark.parametrize(
-    ("message", "shown"),
-    [
-        ("/home/me/acme/a.png: cannot be read", "a.png: cannot be read"),
-        ("no such file: '../acme/pets/a.png'", "no such file: 'a.png'"),
-        ("loss is 1/2 of a / b and/or c; see https://x.org/a/b", None),
-    ],
-)
-def test_a_shared_message_names_no_folder_outside(message, shown):
-    assert without_folders(message) == (shown or message)
+def test_what_is_shared_names_no_folder_outside(shorten, value, shown):
+    assert shorten(value) == shown
 
 
 @pytest.mark.parametrize("form", ["png", "svg", "pdf"])

@@ -76,9 +76,8 @@ def test_the_cutmix_box_has_the_area_of_its_share(share, centre, box):
 
 @pytest.mark.parametrize("alpha", [MIN_ALPHA, 0.2, 1.0, 4.0])
 def test_mixup_shares_follow_the_beta_distribution(alpha):
-    lam, box = aug.draw_mix(
-        20_000, (H, W), mixup=alpha, cutmix=0.0, prob=1.0, switch_prob=0.5, generator=generator()
-    )
+    options = {"prob": 1.0, "switch_prob": 0.5, "generator": generator()}
+    lam, box = aug.draw_mix(20_000, (H, W), mixup=alpha, cutmix=0.0, **options)
     assert not box.any()
     variance = 1 / (4 * (2 * alpha + 1))  # of Beta(alpha, alpha)
     assert lam.mean().item() == pytest.approx(0.5, abs=0.015)
@@ -88,9 +87,8 @@ def test_mixup_shares_follow_the_beta_distribution(alpha):
 
 
 def test_mix_switch_prob_is_the_probability_of_cutmix():
-    lam, box = aug.draw_mix(
-        5000, (32, 32), mixup=1.0, cutmix=1.0, prob=0.8, switch_prob=0.25, generator=generator()
-    )
+    options = {"prob": 0.8, "switch_prob": 0.25, "generator": generator()}
+    lam, box = aug.draw_mix(5000, (32, 32), mixup=1.0, cutmix=1.0, **options)
     assert (lam < 1).float().mean().item() == pytest.approx(0.8 * 0.75, abs=0.03)
     is_cut = (box[:, 2] > box[:, 0]) & (box[:, 3] > box[:, 1])
     assert is_cut.float().mean().item() == pytest.approx(0.8 * 0.25, abs=0.03)
@@ -210,9 +208,8 @@ def test_targets_are_shares_of_pixels(mixup, cutmix):
 
 def test_mixing_follows_mix_prob_and_stops_at_mix_off_epoch():
     spec = AugmentSpec(mixup=1.0, mix_prob=0.3, mix_off_epoch=2)
-    shares = torch.cat(
-        [b["targets"].max(1).values for e in range(2) for b in batches(spec, epoch=e)]
-    )
+    mixed = [*batches(spec, epoch=0), *batches(spec, epoch=1)]
+    shares = torch.cat([batch["targets"].max(1).values for batch in mixed])
     # Two images of the same class mix to that class, so a quarter of the mixed targets are pure.
     assert (shares < 1).float().mean().item() == pytest.approx(0.3 * 0.75, abs=0.12)
     assert batches(spec, epoch=2)[0]["targets"].dtype == torch.int64

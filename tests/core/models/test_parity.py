@@ -41,15 +41,9 @@ from vitcli.runner.weights.tensors import match_tensors
 )
 def test_logits_equal_timm(fields, options):
     spec = changed(**({"pos_embed_prefix": True} | fields))
-    theirs = timm.models.VisionTransformer(
-        img_size=spec.img_size,
-        patch_size=spec.patch_size,
-        num_classes=spec.num_classes,
-        embed_dim=spec.embed_dim,
-        depth=spec.depth,
-        num_heads=spec.num_heads,
-        **options,
-    )
+    names = ("img_size", "patch_size", "num_classes", "embed_dim", "depth", "num_heads")
+    sizes = {name: getattr(spec, name) for name in names}
+    theirs = timm.models.VisionTransformer(**sizes, **options)
     theirs = noisy(theirs, 0.2).eval()
     ours = build_vit(spec).eval()
     ours.load_state_dict(match_tensors(theirs.state_dict(), ours, "theirs"))

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from tests.core.specs import REQUIRED, changed, rows, small
+from tests.core.specs import REQUIRED, changed, small
 from vitcli.core.models.image_model import build_model
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.pos_embed import sincos2d
 from vitcli.core.randomness import keyed_generator
-from vitcli.core.spec.slots import INITS
+from vitcli.core.spec.slots import INITS, SLOTS
 
 WIDE = {"embed_dim": 192, "depth": 1, "num_heads": 3}
 
@@ -88,8 +88,8 @@ def test_the_glorot_variance_counts_one_group():
 
 
 STARTS = [
-    *({"init": init, "patch_embed": row} for init in INITS for row in rows("patch_embed")),
-    *({"attention": row} for row in rows("attention")),
+    *({"init": init, "patch_embed": row} for init in INITS for row in SLOTS["patch_embed"]),
+    *({"attention": row} for row in SLOTS["attention"]),
     *({"family": family} | REQUIRED[family] for family in ("swin", "coatnet", "pit")),
 ]
 PLAIN = ("resnet18", "convnet")

@@ -93,7 +93,7 @@ def test_batch_norm_is_over_images_and_tokens():
     assert_close(make(NORMS["batch_norm"], 24, eps=eps).double()(x), expected)
 
 
-def test_drop_path_drops_whole_samples_and_keeps_the_expectation():
+def test_drop_path_drops_whole_samples_keeps_the_expectation_and_grows_with_depth():
     drop, x = DropPath(0.25), torch.ones(40_000, 2, 3)
     out = drop(x)
     per_sample = out.flatten(1)
@@ -101,9 +101,6 @@ def test_drop_path_drops_whole_samples_and_keeps_the_expectation():
     assert out.unique().tolist() == pytest.approx([0, 4 / 3])
     assert out.mean().item() == pytest.approx(1, abs=0.02)
     assert_close(drop.eval()(x), x)
-
-
-def test_drop_path_grows_with_depth():
     model = build(depth=5, drop_path=0.2)
     rates = [block.attn.after[-1].rate for block in model.blocks]
     assert rates == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
@@ -143,15 +140,12 @@ def test_only_a_model_without_positions_ignores_the_order(name, pool, prefix):
     assert torch.allclose(model(images), model(shuffled)) is (name == "none")
 
 
-def test_the_sinusoids_equal_the_formula_of_the_paper():
+def test_the_sinusoids_equal_the_formula_of_the_paper_for_row_and_column():
     table = sincos(torch.arange(50), 16)
     for position, i in [(0, 0), (7, 3), (49, 7)]:
         angle = position / 10_000 ** (2 * i / 16)
         assert table[position, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-6)
         assert table[position, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
-
-
-def test_sincos2d_encodes_row_and_column():
     table = sincos2d((3, 5), 16).view(3, 5, 16)
     assert_close(table[..., :8], table[:, :1, :8].expand(3, 5, 8))
     assert_close(table[..., 8:], table[:1, :, 8:].expand(3, 5, 8))

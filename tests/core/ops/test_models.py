@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from tests.core.ops.gradients import error
+from tests.core.ops.conftest import error
 from tests.core.specs import REQUIRED, changed, noisy
 from vitcli.core.models.image_model import build_model
 from vitcli.core.models.vit import build_vit

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from tests.core.ops.gradients import error, gradients
+from tests.core.ops.conftest import error, gradients
 from vitcli.core.ops.backend import Backend
 from vitcli.core.ops.native.simd.backend import simd_backend
 from vitcli.runner.machine.kernels import HALF, SIMD, NoKernelsError, find_compiler, load_kernels

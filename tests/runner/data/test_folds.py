@@ -141,7 +141,8 @@ def test_a_run_is_measured_on_its_own_part(tiny, pictures):
 
 def grouped(sizes: dict[str, tuple[int, ...]], seed: int = 0) -> tuple[Images, dict[str, str]]:
     """Return images of noise. ``sizes`` is group -> number of images of each class."""
-    labels, groups = [], {}
+    labels: list[int] = []
+    groups: dict[str, str] = {}
     for group, counts in sizes.items():
         for label in (k for k, count in enumerate(counts) for _ in range(count)):
             groups[str(len(labels))] = group

@@ -37,6 +37,7 @@ def test_pictures_of_one_size_keep_it_and_others_are_read_at_32_by_each_fit(root
     assert load(root, resize=[16, 24]).img_size == (16, 24)
     (decoded,) = [p for p in data_status(f"imagefolder:{root}").decoded if "16x24" in p.name]
     assert decoded.suffix == ".safetensors"
+    add(root / "train" / "cat", 1, np.random.default_rng(1), (20, 40))
     assert len({load(root, fit=fit).data_hash for fit in ("crop", "pad", "crop", "stretch")}) == 3
 
 

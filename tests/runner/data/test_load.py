@@ -10,6 +10,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -54,12 +55,8 @@ class NetworkTouchedError(Exception):
 
 @pytest.fixture
 def no_network(monkeypatch):
-    def touched(*_: object, **__: object):
-        raise NetworkTouchedError
-
-    monkeypatch.setattr(socket, "socket", touched)
-    monkeypatch.setattr(socket, "getaddrinfo", touched)
-    monkeypatch.setattr(socket, "create_connection", touched)
+    for name in ("socket", "getaddrinfo", "create_connection"):
+        monkeypatch.setattr(socket, name, Mock(side_effect=NetworkTouchedError))
 
 
 @pytest.mark.usefixtures("no_network")

@@ -14,6 +14,7 @@ from vitcli.core.randomness import seed_step
 from vitcli.core.spec import OPTIMIZERS, AugmentSpec, DataSpec
 from vitcli.runner.data.load import load_data
 from vitcli.runner.machine.device import pick_device
+from vitcli.runner.run.checkpoint import Checkpoint
 from vitcli.runner.run.record import read_record
 from vitcli.runner.train.build import compiled_batch
 
@@ -114,12 +115,7 @@ def test_graphs_go_on_with_the_steps_of_an_uninterrupted_training():
         steps = itertools.chain.from_iterable(map(state.run_epoch, range(3)))
         for _ in range(count):
             next(steps)
-
-    def part(prefix: str) -> dict[str, torch.Tensor]:
-        found = {name.partition(".")[::2]: each for name, each in stopped.tensors().items()}
-        return {name: each for (start, name), each in found.items() if start == prefix}
-
-    resumed.load(6, part, None)
+    resumed.load(6, Checkpoint(6, stopped.tensors(), {}).part, None)
     for epoch in (1, 2):
         list(resumed.run_epoch(epoch))
     assert_close(resumed.tensors(), whole.tensors(), rtol=1e-3, atol=1e-5)

@@ -76,10 +76,8 @@ def test_in_fp32_the_kernels_of_the_processor_are_chosen(kind, monkeypatch):
 
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_without_a_compiler_that_works_torch_computes_and_it_is_said(here, monkeypatch, is_broken):
-    broken = here / "cc"
-    broken.write_text(
-        "#!/bin/sh\n[ $1 = --version ] || { echo 'x.c: error: broken' >&2; exit 1; }\n"
-    )
+    broken, test = here / "cc", "[ $1 = --version ] || { echo 'x.c: error: broken' >&2; exit 1; }"
+    broken.write_text(f"#!/bin/sh\n{test}\n")
     broken.chmod(0o755)
     monkeypatch.setattr(kernels, "cpu_kind", lambda: "amx")
     monkeypatch.setattr(kernels, "load_kernels", load_kernels.__wrapped__)

@@ -257,6 +257,8 @@ MLFLOW = (
 )
 WITH_INDEX = PLAIN.replace("a,", "7,a,").replace("b,", "8,b,")
 WITH_STATE = PLAIN.replace("\n", ",finished\n").replace("y,finished", "y,state")
+NOTE = "note (a, b, c, d, e)"
+BOTH = {"variant": "variant", "score": "accuracy"}
 
 
 @pytest.mark.parametrize(
@@ -265,18 +267,12 @@ WITH_STATE = PLAIN.replace("\n", ",finished\n").replace("y,finished", "y,state")
         (f"sep=;\n{PLAIN.replace(',', ';').replace('.', ',')}", {}),
         (f"# made, by a script\n\n{PLAIN}", {}),
         (f"SEP=;\n{PLAIN.replace(',', ';')}", {}),
-        (
-            WITH_STATE.replace(",", "\t").replace("state", "note (a, b, c, d, e)"),
-            {"score": "accuracy"},
-        ),
+        (WITH_STATE.replace(",", "\t").replace("state", NOTE), {"score": "accuracy"}),
         (PLAIN.replace("0.8", "8").replace("\n", " %\n").replace("y %", "y"), {}),
         (PLAIN.replace("\n", "\r\n , ,\r\n"), {}),
         (WITH_INDEX.replace("variant", "Unnamed: 0,variant"), {}),
         (PLAIN.replace("variant", "Variant").replace("accuracy", "val/acc"), {}),
-        (
-            WITH_INDEX.replace("variant", "config.variant,variant"),
-            {"variant": "variant", "score": "accuracy"},
-        ),
+        (WITH_INDEX.replace("variant", "config.variant,variant"), BOTH),
         (WITH_STATE.replace("finished", "Done"), {"baseline": "a"}),
         (WANDB, {"score": "val_acc"}),
         (MLFLOW, {"score": "accuracy"}),
@@ -447,9 +443,8 @@ def test_the_document_is_that_of_a_study_with_one_row():
     assert (doc.data, doc.data_hash, doc.num_test, doc.epochs) == ("scenes", "d" * 64, 2000, 8)
     assert (doc.num_comparisons, doc.base_config["train.epochs"]) == (0, 8)
     (row,) = doc.rows
-    assert [(trial.seed, trial.state, trial.test_score) for trial in row.trials] == [
-        *((0, "finished", 0.5), (1, "finished", 0.75), (2, "diverged", None))
-    ]
+    assert [trial.state for trial in row.trials] == ["finished", "finished", "diverged"]
+    assert {trial.seed: trial.test_score for trial in row.trials} == {0: 0.5, 1: 0.75, 2: None}
     assert read_document(to_json(doc)) == doc, "written as any study is"
 
 

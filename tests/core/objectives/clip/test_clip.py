@@ -101,11 +101,11 @@ def drawn(task, data: DataSet, epoch: int = 0) -> dict[int, list[int]]:
 
 def test_each_caption_of_a_folder_belongs_to_its_image():
     task, data = new_task(captions="folder"), data_set()
-    assert {"number", "the", "0", "39"} <= {*task.module.text.words()}
+    words = task.module.text.words()
+    assert {"number", "the", "0", "39"} <= {*words}
     seen = defaultdict(set)
     for epoch in range(6):
         for level, tokens in drawn(task, data, epoch).items():
-            words = task.module.text.words()
             first, number = (words[token - 4] for token in tokens if token > UNKNOWN)
             assert number == str(level // 6)
             seen[level].add(first)
@@ -170,9 +170,8 @@ def test_all_recorded_numbers_are_measured(captions):
     assert {*task.spec.task.row.numbers} <= measured.keys()
     assert all(0 <= value <= 1 for value in measured.values())
     assert all(len(tensor) == 40 for tensor in outputs.values())
-    assert {name.split("_")[0] for name in measured if name.startswith("l")} == (
-        {"l1"} if captions == "transformations" else set()
-    )
+    levels = {name.split("_")[0] for name in measured if name.startswith("l")}
+    assert levels == ({"l1"} if captions == "transformations" else set())
 
 
 def test_a_perfect_text_encoder_reaches_the_top():
