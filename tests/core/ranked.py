@@ -101,9 +101,8 @@ def train(changes: Changes) -> dict[str, list[float]]:
 
 def main() -> None:
     rank, size, folder, *names = sys.argv[1:]
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=int(rank), world_size=int(size)
-    )
+    store = f"file://{folder}/store"
+    dist.init_process_group("gloo", store, rank=int(rank), world_size=int(size))
     found = {}
     for name in names:
         try:

@@ -89,7 +89,6 @@ def test_trivial_augment_draws_one_operation_at_any_magnitude():
 
 @pytest.mark.parametrize("policy", ["RandAugment", "TrivialAugmentWide"])
 def test_every_magnitude_equals_torchvision(policy):
-    """Compare the strengths at magnitudes 0 to 30 for a picture of width 64 and height 32."""
     is_rand = policy == "RandAugment"
     size = [(32, 64)] if is_rand else []
     theirs = getattr(autoaugment, policy)()._augmentation_space(31, *size)

@@ -97,9 +97,7 @@ def reference(sound: np.ndarray) -> np.ndarray:
     steps = np.arange(mel.WINDOW)
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * steps / mel.WINDOW)
     top = 2595 * math.log10(1 + mel.RATE / 2 / 700)
-    edges = [
-        700 * (10 ** (top * i / (mel.NUM_BANDS + 1) / 2595) - 1) for i in range(mel.NUM_BANDS + 2)
-    ]
+    edges = 700 * (10 ** (np.linspace(0, top, mel.NUM_BANDS + 2) / 2595) - 1)
     found = np.zeros((mel.NUM_BANDS, mel.NUM_FRAMES))
     for f in range(mel.NUM_FRAMES):
         frame = padded[f * mel.HOP : f * mel.HOP + mel.WINDOW] * hann

@@ -47,8 +47,8 @@ def test_every_method_gives_one_number_for_each_patch(method, fields):
     maps = METHODS[method](request)
     assert maps.shape == (2, *model.grid_size)
     assert (maps >= 0).all()
-    assert not maps.requires_grad
     assert maps.std() > 0
+    assert not maps.requires_grad
     assert head_maps(request).shape == (2, 1, 3, *model.grid_size)
 
 

@@ -57,7 +57,6 @@ def test_shares_and_channels_are_those_of_the_covariance():
 def test_colours_fill_the_range_and_do_not_depend_on_scale_and_shift():
     features = draw([5.0, 3.0, 2.0, 1.0])
     colours, shares = patch_colours(features)
-    assert colours.shape == (4, 9, 3)
     assert colours.amin((0, 1)).tolist() == [0, 0, 0]
     assert colours.amax((0, 1)).tolist() == [1, 1, 1]
     again, same = patch_colours(3 * features + 7)

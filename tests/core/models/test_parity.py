@@ -13,6 +13,8 @@ from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.runner.weights.tensors import match_tensors
 
+scramble = partial(noisy, share=0.2)
+
 
 @pytest.mark.parametrize(
     ("fields", "options"),
@@ -44,7 +46,7 @@ def test_logits_equal_timm(fields, options):
     names = ("img_size", "patch_size", "num_classes", "embed_dim", "depth", "num_heads")
     sizes = {name: getattr(spec, name) for name in names}
     theirs = timm.models.VisionTransformer(**sizes, **options)
-    theirs = noisy(theirs, 0.2).eval()
+    scramble(theirs).eval()
     ours = build_vit(spec).eval()
     ours.load_state_dict(match_tensors(theirs.state_dict(), ours, "theirs"))
     images = torch.randn(3, 3, *spec.img_size)

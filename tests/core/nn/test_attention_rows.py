@@ -119,6 +119,10 @@ def test_linear_attention_equals_the_result_by_hand():
     assert linear.attend_by_features(nothing, nothing, torch.ones(1, 1, 3, 1)).abs().max() == 0
 
 
+def drawn(model: nn.Module) -> Tensor:
+    return torch.stack([m.projection for m in model.modules() if isinstance(m, linear.Performer)])
+
+
 def test_new_features_depend_on_step_and_seed_only():
     spec = changed(attention="performer", performer_redraw=10)
     first, second = build_vit(spec), build_vit(spec)
@@ -133,20 +137,11 @@ def test_new_features_depend_on_step_and_seed_only():
     assert drawn(first).equal(drawn(second))
     before_step(second, 6, 10)
     assert not drawn(first).equal(drawn(second)), "another seed"
-    layers = [m.projection for m in first.modules() if isinstance(m, linear.Performer)]
-    assert not layers[0].equal(layers[1])
-
-
-def drawn(model: nn.Module) -> Tensor:
-    return torch.stack([m.projection for m in model.modules() if isinstance(m, linear.Performer)])
-
-
-def test_an_average_of_weights_copies_the_features():
-    model = build_vit(changed(attention="performer"))
-    ema = Ema(model, 0.9)
-    before_step(model, 0, 1000)
+    assert not drawn(first)[0].equal(drawn(first)[1]), "another layer"
+    ema = Ema(second, 0.9)
+    before_step(second, 6, 20)
     ema.update(0.5)
-    assert drawn(ema.model).equal(drawn(model))
+    assert drawn(ema.model).equal(drawn(second)), "an average of weights copies the features"
 
 
 @pytest.mark.parametrize("name", ["strided", "local"])

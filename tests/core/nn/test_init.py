@@ -1,7 +1,5 @@
 """Initial weights have the statistics of their schemes."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -52,13 +50,19 @@ def test_a_convolution_of_patches_starts_like_the_linear_layer(init):
         assert one.equal(other.view_as(one))
 
 
-def test_xavier_has_variance_two_over_fan_in_plus_fan_out():
+def test_xavier_has_variance_two_over_fan_in_plus_fan_out_of_one_group():
     model = make("xavier_normal")
     block = model.blocks[0]
     fc1 = block.ffn.inner.fc1.weight
     assert fc1.var().item() == pytest.approx(2 / (192 + 768), rel=0.05)
     for part in block.attn.inner.qkv.weight.chunk(3):
         assert part.var().item() == pytest.approx(1 / 192, rel=0.05)
+    sizes = {"embed_dim": 240, "patch_size": 2, "init": "xavier_normal"}
+    pit = build_model(changed(family="pit", **sizes, **REQUIRED["pit"]))
+    (conv,) = [m for m in pit.modules() if isinstance(m, nn.Conv2d) and m.groups > 1]
+    n_in, n_out = 9, 9 * conv.out_channels / conv.groups
+    assert conv.weight.std().item() == pytest.approx((2 / (n_in + n_out)) ** 0.5, rel=0.05)
+    assert conv.weight.mean().abs() < 0.02
 
 
 def products(init: str) -> list[float]:
@@ -76,15 +80,6 @@ def test_mimetic_products_resemble_plus_and_minus_identity_and_positions_are_sin
     assert all(abs(value) < 1 for value in products("trunc_normal"))
     model = make("mimetic", pos_embed_prefix=True)
     assert_close(model.pos_embed.table[0, 1:].detach(), sincos2d((4, 4), 192))
-
-
-def test_the_glorot_variance_counts_one_group():
-    sizes: dict[str, Any] = {"embed_dim": 240, "patch_size": 2, "init": "xavier_normal"}
-    model = build_model(changed(family="pit", **sizes, **REQUIRED["pit"]))
-    (conv,) = [m for m in model.modules() if isinstance(m, nn.Conv2d) and m.groups > 1]
-    n_in, n_out = 9, 9 * conv.out_channels / conv.groups
-    assert conv.weight.std().item() == pytest.approx((2 / (n_in + n_out)) ** 0.5, rel=0.05)
-    assert conv.weight.mean().abs() < 0.02
 
 
 STARTS = [

@@ -1,7 +1,4 @@
-"""Layers and initial weights that look at neighbours, compared with their definitions.
-
-Depthwise filters in the FFN, shifted patches, attention without the diagonal, impulse weights.
-"""
+"""Layers and initial weights that look at neighbours, compared with their definitions."""
 
 import itertools
 from typing import Any
@@ -9,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 from torch.testing import assert_close
 
 from tests.core.specs import build, changed, pictures
@@ -60,15 +56,6 @@ def test_shifted_patches_equal_a_loop_over_pixels(size, patch):
     assert_close(embed(images), normed @ embed[0].proj.weight.T + embed[0].proj.bias)
 
 
-def masked(model: VisionTransformer, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the output (B, N, D) and the weights (B, h, N, N) of the first attention."""
-    layer: Any = model.blocks[0].attn.inner
-    query, key, value = layer.heads(x)
-    options = {"scale": layer.attend.scale(), "bias": layer.position.bias()}
-    weights = attention_weights(query, key, mask=~torch.eye(x.shape[1]).bool(), **options)
-    return layer.proj((weights @ value).transpose(1, 2).flatten(2)), weights
-
-
 LSA = {"attn_mask_diagonal": True, "attn_scale": "learned"}
 
 
@@ -80,7 +67,10 @@ def test_attention_without_the_diagonal_is_masked(fields, fused):
     model = build(depth=1, **LSA, **fields)
     layer, x = model.blocks[0].attn.inner, torch.randn(2, model.token_shape.num_tokens, 24)
     layer.attend.fused, x = fused, x.double()
-    out, weights = masked(model, x)
+    query, key, value = layer.heads(x)
+    options = {"scale": layer.attend.scale(), "bias": layer.position.bias()}
+    weights = attention_weights(query, key, mask=~torch.eye(x.shape[1]).bool(), **options)
+    out = layer.proj((weights @ value).transpose(1, 2).flatten(2))
     assert_close(layer(x), out)
     assert_close(layer.forward_with_weights(x)[1], weights)
     assert_close(layer.forward_first(x), out[:, :1])

@@ -59,6 +59,10 @@ def with_tensors(layer: Any, weight: Tensor, bias: Tensor | None) -> Any:
     return layer
 
 
+def as_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    return with_tensors(nn.Linear(1, 1), weight, bias)
+
+
 Weights = list[Any]
 """Weight and bias of the norm and of two layers; None for those that are absent."""
 
@@ -84,7 +88,7 @@ def caller(op: str, *options: Any) -> Callable[..., Any]:
         norm: nn.Module = nn.Identity()
         if weights[0] is not None:
             norm = with_tensors(nn.LayerNorm(1, EPS), *weights[:2])
-        layers = (with_tensors(nn.Linear(1, 1), *pair) for pair in (weights[2:4], weights[4:]))
+        layers = as_linear(*weights[2:4]), as_linear(*weights[4:])
         with precision_of(backend):
             return getattr(backend, op)(x, norm, *layers, *options)
 

@@ -182,7 +182,7 @@ TENSORS = {
 }
 
 
-def test_tensors_share_a_buffer_without_overlaps():
+def test_tensors_share_a_buffer_without_overlaps_and_those_of_a_cpu_are_not_copied():
     places = places_in_buffer(TENSORS)
     for name, place in places.items():
         assert place.data_ptr() % min(ALIGNMENT, place.element_size()) == 0
@@ -193,9 +193,6 @@ def test_tensors_share_a_buffer_without_overlaps():
         assert torch.equal(place, TENSORS[name]), name
     stored = safetensors.torch.load(safetensors.torch.save(places))
     assert all(torch.equal(stored[name], TENSORS[name]) for name in TENSORS)
-
-
-def test_tensors_of_a_cpu_are_not_copied():
     here = to_host(TENSORS)
     assert all(here[name].data_ptr() == tensor.data_ptr() for name, tensor in TENSORS.items())
     assert not here["trained"].requires_grad

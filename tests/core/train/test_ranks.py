@@ -1,7 +1,4 @@
-"""A training on several ranks takes the steps of one process: tasks, layers, optimisers.
-
-``tests/core/ranked.py`` trains on the ranks. Its processes train many cases each.
-"""
+"""A training on several ranks, by tests/core/ranked.py, takes the steps of one process."""
 
 import json
 import math

@@ -185,14 +185,11 @@ def weighted(**augment: float) -> tuple[Task, Batch, Tensor]:
     return task, next(task.batches(images, 0)), len(images.train) / (5 * counts)
 
 
-def test_weights_make_every_class_count_the_same():
+def test_weights_make_every_class_count_the_same_and_a_mixed_image_has_those_of_both():
     task, batch, table = weighted()
     assert_close(batch["weights"], table[batch["targets"]])
     logits = task.module(batch["images"])
     expected = F.cross_entropy(logits, batch["targets"], table, reduction="sum") / len(logits)
     assert_close(task.losses(batch)["loss"], expected)
-
-
-def test_a_mixed_image_has_the_weight_of_both_classes():
     _, batch, table = weighted(mixup=1.0)
     assert_close(batch["weights"], (batch["targets"] * table).sum(-1))

@@ -11,12 +11,7 @@ from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.data.picture_reader import list_pictures
 from vitcli.runner.errors import InputError
 
-pytestmark = pytest.mark.usefixtures("cache")
-
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here", "cache")
 
 
 def write(*lines: str, path: str = "mine.csv") -> str:

@@ -54,9 +54,9 @@ def pictures() -> list[Picture]:
 
 
 def png(pixels: np.ndarray) -> bytes:
-    with io.BytesIO() as file:
-        Image.fromarray(pixels).save(file, "PNG")
-        return file.getvalue()
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
 
 
 def file_name(row: int, picture: Picture) -> str:

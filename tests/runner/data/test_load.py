@@ -1,7 +1,4 @@
-"""Named data sets: what is loaded, from where and from which formats, and what the cache keeps.
-
-The MD5 sums of tiny files replace the real ones.
-"""
+"""Named data sets: what is loaded, from where and from which formats, and what the cache keeps."""
 
 import gzip
 import io

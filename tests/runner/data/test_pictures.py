@@ -114,19 +114,6 @@ OVER_ZERO = struct.pack("<ii", -1, 0)
 ROW = bytes(COLOUR) * SIDE
 
 
-def assert_is_read(tmp_path, content: bytes, size: tuple[int, int]) -> None:
-    path = tmp_path / "x"
-    path.write_bytes(content)
-    with quiet_pillow():
-        pixels = decode(content, "x", (8, 8), 3)
-        assert picture_size(path) == size
-    drawn, _ = picture_to_draw(content, "x", (8, 8))
-    assert drawn.shape[:2] == size
-    middle = torch.tensor(COLOUR)
-    assert (pixels[:, 4, 4].int() - middle).abs().max() <= 3
-    assert (torch.from_numpy(drawn[4, 4].astype(int)) - middle).abs().max() <= 3
-
-
 @pytest.mark.parametrize(
     ("data", "turned"),
     [
@@ -139,7 +126,16 @@ def assert_is_read(tmp_path, content: bytes, size: tuple[int, int]) -> None:
     ],
 )
 def test_one_exif_value_decides_the_turn_and_no_other_is_needed(tmp_path, data, turned):
-    assert_is_read(tmp_path, jpeg_with(data), (2 * SIDE, SIDE) if turned else (SIDE, 2 * SIDE))
+    content, size = jpeg_with(data), (2 * SIDE, SIDE) if turned else (SIDE, 2 * SIDE)
+    (tmp_path / "x").write_bytes(content)
+    with quiet_pillow():
+        pixels = decode(content, "x", (8, 8), 3)
+        assert picture_size(tmp_path / "x") == size
+    drawn, _ = picture_to_draw(content, "x", (8, 8))
+    assert drawn.shape[:2] == size
+    middle = torch.tensor(COLOUR)
+    assert (pixels[:, 4, 4].int() - middle).abs().max() <= 3
+    assert (torch.from_numpy(drawn[4, 4].astype(int)) - middle).abs().max() <= 3
 
 
 @pytest.mark.parametrize(

@@ -328,9 +328,7 @@ root = Path(sys.argv[-1])
 for line in sys.stdin:
     folder = json.loads(line)["folder"]
     started = dict.fromkeys(("parameters", "num_train", "num_test", "epochs", "steps_per_epoch"), 1)
-    names = dict.fromkeys(
-        ("folder", "task", "headline", "data", "device", "precision", "kernels"), ""
-    )
+    names = dict.fromkeys("folder task headline data device precision kernels".split(), "")
     event = Started(**names, **started, first_step=0)
     print(to_line(TrialEvent(folder, event)), end="", flush=True)
     with (root / folder).open("a") as file:

@@ -19,13 +19,9 @@ from vitcli.runner.machine.kernels import SIMD, choose_kernels, load_kernels, na
 from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir
 
+pytestmark = pytest.mark.usefixtures("here")  # whose cache of compiled kernels all tests share
 CPU, BF16 = torch.device("cpu"), torch.bfloat16
 WIDE = {"embed_dim": 48, "num_heads": 3, "img_size": (16, 16), "patch_size": 4}
-
-
-@pytest.fixture(autouse=True)
-def _cache(here) -> None:
-    """Compiled once for all tests."""
 
 
 def test_for_bf16_on_a_cpu_that_has_them_the_kernels_are_chosen(native_machine):

@@ -47,11 +47,9 @@ def test_seeds_of_one_folder_share_a_variant_and_other_folders_do_not():
     make_run(0)
     make_run(1)
     make_run(0, folder=RUNS / "pets")
-    assert {name: run["variant"] for name, run in runs().items()} == {
-        "quickstart/train/seed0": "quickstart/train",
-        "quickstart/train/seed1": "quickstart/train",
-        "pets": "pets",
-    }
+    seeds = [f"quickstart/train/seed{seed}" for seed in (0, 1)]
+    variants = {name: run["variant"] for name, run in runs().items()}
+    assert variants == dict.fromkeys(seeds, "quickstart/train") | {"pets": "pets"}
     assert [*runs(folder=RUNS / "quickstart/train/seed0")] == ["quickstart/train/seed0"]
     found = runs(folder=RUNS / "quickstart/train")
     assert [run["variant"] for run in found.values()] == [*found] == ["seed0", "seed1"]

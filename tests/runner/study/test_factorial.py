@@ -29,9 +29,8 @@ def scores(main, pairs, *, seeds=3, noise=0.0):
 
 def test_an_effect_is_found_at_the_level_of_a_whole_seed():
     made = scores({"a": 30.0}, {("a", "c"): 2.0}, seeds=5, noise=1.0)
-    found = {
-        planned: {"".join(e.parts): e for e in effects(PARTS, made, planned)} for planned in (3, 5)
-    }
+    rows = {planned: effects(PARTS, made, planned) for planned in (3, 5)}
+    found = {planned: {"".join(e.parts): e for e in row} for planned, row in rows.items()}
     assert (found[3]["a"].decided_at, found[5]["a"].decided_at) == (5, 5)
     assert found[5]["b"].decided_at is None
     wide, narrow = (found[planned]["a"] for planned in (3, 5))

@@ -75,29 +75,24 @@ def times() -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in files}
 
 
-def kill_trial(monkeypatch, folder: str, number: int) -> None:
-    """Send a signal to the worker that trains this trial, at the first attempt."""
-    original, sent = Worker.send, []
-
-    def send(self, name):
-        original(self, name)
-        sent.append(name)
-        if name == folder and sent.count(folder) == 1:
-            run = RunDir(ROOT / folder)
-            while not read_record(run).metrics and self.process.poll() is None:
-                time.sleep(0.01)
-            os.kill(self.process.pid, number)
-
-    monkeypatch.setattr(Worker, "send", send)
-
-
 @pytest.mark.parametrize(
     "number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.ci)]
 )
 def test_a_trial_killed_or_hung_once_continues_in_another_process(study, calm, monkeypatch, number):
     """Its study has each result once: the same as without a kill, and a trial that diverged."""
     ROOT.rename("calm")
-    kill_trial(monkeypatch, "full/seed0", number)
+    original, sent = Worker.send, []
+
+    def send_and_kill(self, folder):
+        original(self, folder)
+        sent.append(folder)
+        if folder == "full/seed0" and sent.count(folder) == 1:
+            while not read_record(trial).metrics and self.process.poll() is None:
+                time.sleep(0.01)
+            os.kill(self.process.pid, number)
+
+    trial = RunDir(ROOT / "full/seed0")
+    monkeypatch.setattr(Worker, "send", send_and_kill)
     if number == signal.SIGSTOP:  # shorter than the default hour, longer than any pause of a trial
         monkeypatch.setattr(engine, "EVENT_TIMEOUT", 30.0)
     events: list = []
@@ -110,7 +105,6 @@ def test_a_trial_killed_or_hung_once_continues_in_another_process(study, calm, m
     assert read_plan(ROOT)["trials"].keys() == states.keys()
     logs = list((ROOT / "logs").glob("worker*.log"))
     assert len(logs) == 3, "of two workers, and of the successor"
-    trial = RunDir(ROOT / "full/seed0")
     meta = read_record(trial).meta
     assert (meta["threads"], meta["variant"], meta["command"]) == (1, "full", "vitcli ablate mine")
     before, events[:] = times(), []

@@ -126,7 +126,6 @@ def test_a_contrast_names_the_lost_images_and_the_classes(sign):
     rows = np.array([[[100.0, 100, 100, 0]] * 2, [[0.0, 100, 0, 100], [0, 0, 0, 100]]])
     base, ours = (ImageScores(dict(enumerate(by_seed)), labels) for by_seed in abs(worst - rows))
     found = contrast(ours, base, headline)
-    assert found is not None
     assert (found.only_baseline, found.only_variant) == (2, 1)
     assert found.examples == (0, 2, 1)
     assert found.by_class == (-75.0 * sign, 0)
@@ -170,9 +169,10 @@ UNFINISHED = sorted(set(get_args(State)) - {"finished", "diverged"})
 EIGHT = (0.71, 0.72, 0.70, 0.73, 0.71, 0.72, 0.70, 0.73)
 
 
-def shifted(values, *points):
-    """Return each value minus ``points`` percentage points; ``points`` repeats."""
-    return [v - p / 100 for v, p in zip(values, itertools.cycle(points), strict=False)]
+def add(scores: Sequence[float], points: float, *noise: float) -> list[float | str]:
+    """Return scores moved by ``points``, and by each of ``noise`` in turn."""
+    extra = noise or (0.0, 0.1)
+    return [s + (points + extra[i % len(extra)]) / 100 for i, s in enumerate(scores)]
 
 
 def test_pairs_share_a_seed_and_not_a_position():
@@ -188,7 +188,7 @@ def test_p_needs_enough_planned_seeds_and_all_of_them(m, needed):
     for pairs, planned in ((needed, needed), (needed - 1, needed), (needed - 1, needed - 1)):
         base = (EIGHT * 2)[:pairs]
         plan = Plan(seeds=planned)
-        doc = make_study({"base": base, "less": shifted(base, 1, 2)}, num_comparisons=m, plan=plan)
+        doc = make_study({"base": base, "less": add(base, 0, -1, -2)}, num_comparisons=m, plan=plan)
         row = compare(doc)[1]
         found.append((row.p, row.p_holm, row.seeds_missing, row.plan_needed))
     assert found == [(p, m * p, None, None), (None, None, 1, None), (None, None, None, needed)]
@@ -198,7 +198,7 @@ FOLDS = {"base_config": {"data.folds": 5}}
 
 
 def test_folds_share_training_images_which_widens_the_interval():
-    rows = {"base": EIGHT[:5], "less": shifted(EIGHT[:5], 1, 2, 3, 4, 5), "same": EIGHT[:5]}
+    rows = {"base": EIGHT[:5], "less": add(EIGHT[:5], 0, -1, -2, -3, -4, -5), "same": EIGHT[:5]}
     _, less, same = compare(make_study(rows, **FOLDS))
     assert (same.difference, same.p, same.ci_low, same.effect) == (0, None, None, None)
     # Differences -1, ..., -5: mean -3, s^2 = 10 / 4 = 2.5; s^2 (1 / 5 + 1 / 4) = 1.125.
@@ -273,7 +273,7 @@ def test_a_diverged_trial_takes_the_p_and_asks_for_no_more_seeds(where):
     plan = Plan(seeds=9)
     for count, missing in ((9, None), (4, 5)):
         values = [0.9 + i / 1000 for i in range(count)]
-        rows: dict[str, list[float | str]] = {"base": [*values], "less": shifted(values, 1, 2)}
+        rows: dict[str, list[float | str]] = {"base": [*values], "less": add(values, 0, -1, -2)}
         whole = compare(make_study(rows, plan=plan))[1]
         assert (whole.seeds_missing, whole.p is None) == (missing, missing is not None)
         doc = make_study(rows | {where: ["diverged", *rows[where][1:]]}, plan=plan)
@@ -359,12 +359,6 @@ MARGIN: dict[str, Any] = {"margin": 2.0}
 X = "less"
 """The judged variant."""
 SOURCE = {"reference": make_reference({"base": 71.0, X: 80.0})}
-
-
-def add(scores: Sequence[float], points: float, *noise: float) -> list[float | str]:
-    """Return scores moved by ``points``, and by each of ``noise`` in turn."""
-    extra = noise or (0.0, 0.1)
-    return [s + (points + extra[i % len(extra)]) / 100 for i, s in enumerate(scores)]
 
 
 def enough(points: float, *noise: float, **fields: Any) -> StudyResult:

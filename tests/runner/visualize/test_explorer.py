@@ -67,9 +67,8 @@ def test_a_scene_is_what_the_model_computes_and_the_page_what_the_scene_is(field
     weights = model.attention_weights(batch)
     assert_allclose(scene.attention, torch.cat([weights[0], weights[1]]).detach(), rtol=1e-5)
     for layer in (0, 1):
-        through = rollout(
-            [weights[i] for i in range(layer + 1)], residual=model.spec.residual != "none"
-        )
+        below = [weights[i] for i in range(layer + 1)]
+        through = rollout(below, residual=fields.get("residual") != "none")
         assert_allclose(scene.rollout[layer], through[0].detach(), rtol=1e-5)
     tokens = model.forward_features(batch).detach()
     read = model.pool(tokens)[0].detach()

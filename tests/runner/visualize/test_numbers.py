@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -188,8 +189,8 @@ def tested(tmp_path_factory):
         (folder / "tiny.yaml").write_text(text)
         output = folder / "a_run_with_a_rather_long_name_of_its_own"
         train(load_experiment(str(folder / "tiny.yaml")), Request(output=output))
-        options = {"device": "cpu", "data_dir": None, "offline": True, "on_message": print}
-        return load_trained_run(RunDir(output), num_images=40, **options)
+        options: dict[str, Any] = {"device": "cpu", "data_dir": None, "offline": True}
+        return load_trained_run(RunDir(output), num_images=40, on_message=print, **options)
 
     return run
 

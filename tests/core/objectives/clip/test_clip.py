@@ -59,20 +59,6 @@ NAMES = tuple(word for group in CIFAR10.values() for word in group.split())
 SIZES = {"patch_size": 4, "embed_dim": 16, "depth": 1, "num_heads": 2, "pool": "mean"}
 
 
-def experiment(batch_size: int = 8, **fields) -> ExperimentSpec:
-    task = {"name": "clip", "text_dim": 16, "text_depth": 1, "joint_dim": 8} | fields
-    name = "imagefolder:x" if fields.get("captions") == "folder" else "cifar10"
-    values = {"mean": (0.5,) * 3, "std": (0.25,) * 3, "class_names": NAMES}
-    return ExperimentSpec.model_validate(
-        {
-            "task": task,
-            "model": SIZES | {"img_size": 8, "in_chans": 3, "num_classes": 10},
-            "data": {"name": name, "augment": {"flip": "random"}} | values,
-            "train": {"batch_size": batch_size},
-        }
-    )
-
-
 def data_set(count: int = 40) -> DataSet:
     level = torch.arange(count, dtype=torch.uint8) * (250 // count)
     pixels = level[:, None, None, None].expand(count, 3, 8, 8).contiguous()
@@ -83,8 +69,16 @@ def data_set(count: int = 40) -> DataSet:
     return replace(small_set(), train=images, test=images, class_names=NAMES, mean=mean, std=std)
 
 
-def new_task(**fields) -> ContrastiveTask:
-    spec = experiment(**fields)
+def new_task(batch_size: int = 8, **fields) -> ContrastiveTask:
+    name = "imagefolder:x" if fields.get("captions") == "folder" else "cifar10"
+    values = {"mean": (0.5,) * 3, "std": (0.25,) * 3, "class_names": NAMES}
+    sections = {
+        "task": {"name": "clip", "text_dim": 16, "text_depth": 1, "joint_dim": 8} | fields,
+        "model": SIZES | {"img_size": 8, "in_chans": 3, "num_classes": 10},
+        "data": {"name": name, "augment": {"flip": "random"}} | values,
+        "train": {"batch_size": batch_size},
+    }
+    spec = ExperimentSpec.model_validate(sections)
     module = ContrastiveTask.make_module(spec)
     ContrastiveTask.read_data(module, spec, data_set())
     return ContrastiveTask(spec, module)

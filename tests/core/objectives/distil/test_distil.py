@@ -20,6 +20,8 @@ from vitcli.core.torch_use import autocast_to
 
 SIZES: dict[str, Any] = {"img_size": 16, "in_chans": 3, "num_classes": 5}
 CONVNET = SIZES | {"family": "convnet", "widths": [8, 8, 16]}
+TIMM = SIZES | {"family": "timm", "name": "test_resnet"}
+SWIN = changed(family="swin", **REQUIRED["swin"]).model_dump()
 KINDS: dict[str, dict[str, Any]] = {
     "logits": {},
     "token": {"kind": "token"},
@@ -34,11 +36,9 @@ KINDS: dict[str, dict[str, Any]] = {
         "kind": "features",
         "layers": [1],
         "teacher_layers": ["net.layer2"],
-        "teacher": {"run": "any", "model": SIZES | {"family": "timm", "name": "test_resnet"}},
+        "teacher": {"run": "any", "model": TIMM},
     },
-    "logits of a model in stages": {
-        "teacher": {"run": "any", "model": changed(family="swin", **REQUIRED["swin"]).model_dump()}
-    },
+    "logits of a model in stages": {"teacher": {"run": "any", "model": SWIN}},
 }
 
 
