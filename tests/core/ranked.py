@@ -18,7 +18,6 @@ from tests.core.trainings import data_set, experiment
 from vitcli.core import ranks
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.ranks import LostRankError
-from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.training import Training
 
 Changes = dict[str, dict[str, Any]]
@@ -68,15 +67,6 @@ DRAWN: dict[str, Changes] = {
 """Cases whose ranks draw numbers of their own, or round a share of their own rows."""
 
 
-def spec_of(changes: Changes) -> ExperimentSpec:
-    model = dict(changes.get("model", {}))
-    model = REQUIRED[model.get("family", "vit")] | model
-    if changes.get("task", {}).get("name") in ("dino", "lejepa"):
-        model["pool"] = "mean"
-    train = {"epochs": 1} | changes.get("train", {})
-    return experiment(changes | {"model": model, "train": train})
-
-
 def remove_batch_norms(module: nn.Module) -> None:
     for name, part in module.named_children():
         if isinstance(part, nn.BatchNorm1d):
@@ -87,7 +77,12 @@ def remove_batch_norms(module: nn.Module) -> None:
 
 def train(changes: Changes) -> dict[str, list[float]]:
     torch.manual_seed(0)
-    spec = spec_of(changes)
+    model = dict(changes.get("model", {}))
+    model = REQUIRED[model.get("family", "vit")] | model
+    if changes.get("task", {}).get("name") in ("dino", "lejepa"):
+        model["pool"] = "mean"
+    epochs = {"epochs": 1} | changes.get("train", {})
+    spec = experiment(changes | {"model": model, "train": epochs})
     build = task_class(spec)
     module = build.make_module(spec).train()
     if spec.task.name == "lejepa":  # its batch norms see the rows of one rank of a CPU only
@@ -106,9 +101,8 @@ def train(changes: Changes) -> dict[str, list[float]]:
 
 def main() -> None:
     rank, size, folder, *names = sys.argv[1:]
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=int(rank), world_size=int(size)
-    )
+    store = f"file://{folder}/store"
+    dist.init_process_group("gloo", store, rank=int(rank), world_size=int(size))
     found = {}
     for name in names:
         try:

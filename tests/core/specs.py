@@ -8,7 +8,6 @@ from torch import nn
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.objectives.classify import Classify
 from vitcli.core.spec import ExperimentSpec, TrainSpec, VitSpec, model_spec
-from vitcli.core.spec.slots import SLOTS
 
 BASE = VitSpec(
     img_size=(16, 16), in_chans=3, num_classes=5, patch_size=4, embed_dim=24, depth=2, num_heads=3
@@ -49,10 +48,6 @@ def small(family: str, **fields: Any) -> Any:
     """Return the spec of a family for images of 16x16 pixels, with the fields that it needs."""
     sizes = {"img_size": (16, 16), "in_chans": 3, "num_classes": 5}
     return model_spec(family=family, **(sizes | REQUIRED[family] | fields))
-
-
-def rows(field: str) -> tuple[str, ...]:
-    return tuple(SLOTS[field])
 
 
 def pictures(count: int = 2, size: tuple[int, int] = (16, 16)) -> torch.Tensor:

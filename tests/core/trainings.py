@@ -23,15 +23,8 @@ def data_set(count: int = 64) -> DataSet:
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(256, (count, 3, 16, 16), dtype=torch.uint8, generator=generator)
     images = Images(pixels, pixels.flatten(1).float().mean(1).argsort() % 5)
-    return DataSet(
-        name="random",
-        class_names=tuple("abcde"),
-        train=images,
-        test=images,
-        mean=HALF,
-        std=HALF,
-        data_hash="",
-    )
+    facts: dict[str, Any] = {"name": "random", "class_names": tuple("abcde"), "data_hash": ""}
+    return DataSet(**facts, train=images, test=images, mean=HALF, std=HALF)
 
 
 def epoch_batches(

@@ -89,14 +89,11 @@ def test_only_regular_files_of_a_bounded_size_are_read(tmp_path):
 @pytest.mark.parametrize(
     "text", ["", "[]", "NaN", '{"a": 1e999}', '{"a": -Infinity}', "[" * 100_000, "9" * 5000]
 )
-def test_json_that_vitcli_does_not_write_is_refused(tmp_path, text):
-    (tmp_path / "a.json").write_text(text)
-    with pytest.raises(ValueError, match=r"."):
-        read_json(tmp_path / "a.json")
-
-
-def test_json_with_a_wrong_hash_is_refused(tmp_path):
+def test_json_that_vitcli_does_not_write_or_with_a_wrong_hash_is_refused(tmp_path, text):
     path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"."):
+        read_json(path)
     path.write_bytes(to_hashed_json({"a": 1e100}))
     assert read_json(path)["a"] == 1e100
     path.write_bytes(path.read_bytes().replace(b"1e+100", b"2e+100"))
@@ -175,8 +172,6 @@ def test_only_files_of_ones_own_kind_are_replaced(tmp_path):
 
 
 def test_a_folder_that_is_gone_is_said(tmp_path):
-    with pytest.raises(FileNotFoundError), require_that_it_stays(tmp_path):
-        raise FileNotFoundError
-    gone = tmp_path / "gone"
-    with pytest.raises(ResourceError, match="was removed or renamed"), require_that_it_stays(gone):
-        raise FileNotFoundError
+    for folder, error in ((tmp_path, FileNotFoundError), (tmp_path / "gone", ResourceError)):
+        with pytest.raises(error), require_that_it_stays(folder):
+            raise FileNotFoundError

@@ -33,42 +33,29 @@ def test_a_typo_or_a_part_of_a_name_suggests_the_name(word, name):
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("shorten", "value", "shown"),
     [
-        ("imagefolder:../clients_acme/pets", "imagefolder:pets"),
-        ("../../x", "x"),
-        ("imagefolder:/home/me/pets", "imagefolder:pets"),
-        ("~/pets", "pets"),
-        ("shapes", "shapes"),
-        ("imagefolder:data/pets", "imagefolder:data/pets"),
-        ("a..b", "a..b"),
-        (3, 3),
+        (portable, "imagefolder:../clients_acme/pets", "imagefolder:pets"),
+        (portable, "../../x", "x"),
+        (portable, "imagefolder:/home/me/pets", "imagefolder:pets"),
+        (portable, "~/pets", "pets"),
+        *((portable, value, value) for value in ("shapes", "imagefolder:data/pets", "a..b", 3)),
+        (without_folders, "/home/me/acme/a.png: cannot be read", "a.png: cannot be read"),
+        (without_folders, "no such file: '../acme/pets/a.png'", "no such file: 'a.png'"),
+        *((without_folders, x, x) for x in ["1/2 of a / b and/or c; see https://x.org/a/b"]),
     ],
 )
-def test_a_shared_value_names_no_folder_outside(value, shown):
-    assert portable(value) == shown
-
-
-@pytest.mark.parametrize(
-    ("message", "shown"),
-    [
-        ("/home/me/acme/a.png: cannot be read", "a.png: cannot be read"),
-        ("no such file: '../acme/pets/a.png'", "no such file: 'a.png'"),
-        ("loss is 1/2 of a / b and/or c; see https://x.org/a/b", None),
-    ],
-)
-def test_a_shared_message_names_no_folder_outside(message, shown):
-    assert without_folders(message) == (shown or message)
-
-
-def draw() -> Figure:
-    figure = Figure(figsize=(2, 2))
-    figure.subplots().set_title("accuracy, %")
-    return figure
+def test_what_is_shared_names_no_folder_outside(shorten, value, shown):
+    assert shorten(value) == shown
 
 
 @pytest.mark.parametrize("form", ["png", "svg", "pdf"])
 def test_the_settings_of_a_person_change_no_figure(form):
+    def draw() -> Figure:
+        figure = Figure(figsize=(2, 2))
+        figure.subplots().set_title("accuracy, %")
+        return figure
+
     plain = encode(draw, form)
     own = {"text.usetex": True, "axes.grid": True, "savefig.transparent": True}
     with matplotlib.rc_context(own):
@@ -82,14 +69,11 @@ def lines(*cells: str, width: int | None) -> list[str]:
     return lay_out(make_table(header, [cells], range(1, len(cells))), width)
 
 
-def test_a_row_is_aligned_or_a_list_or_has_a_shortened_word():
+def test_a_row_is_aligned_or_wrapped_or_a_list_or_has_a_shortened_word():
     assert lines("name", "11", "22", width=12) == ["a      b   c", "name  11  22"]
     assert lines("name", "11111", "22222", width=11) == ["a", "name", "  b  11111", "  c  22222"]
     shown = lines("a-long-name", "a-longer-word-than-that", width=20)
     assert shown[1:] == ["a-long-name", "  b  a-long...-that"]
-
-
-def test_words_wrap_in_their_column():
     table = make_table(["h", "i"], [["name", "three short words here and [-1.0, 2.0]"]])
     shown = ["h     i", "name  three short words here", "      and [-1.0, 2.0]"]
     assert lay_out(table, 30) == shown

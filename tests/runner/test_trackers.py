@@ -21,7 +21,7 @@ from vitcli.runner.errors import UserError
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import is_number, read_record
 from vitcli.runner.study.plan import Options
-from vitcli.runner.text import printable
+from vitcli.runner.text import ignore_message, printable
 from vitcli.runner.trackers import final_numbers, find_runs, sound_record, write_csv
 from vitcli.runner.train import hooks
 
@@ -53,9 +53,8 @@ def logged(library: Any) -> dict[int, dict[str, float]]:
     return numbers
 
 
-def train(tiny, messages=None, **options):
-    say = (messages if messages is not None else []).append
-    return conftest.train(tiny, "run", on_message=say, offline=True, **options).folder
+def train(tiny, on_message=ignore_message, **options):
+    return conftest.train(tiny, "run", on_message=on_message, offline=True, **options).folder
 
 
 @pytest.mark.parametrize("name", ["wandb", "trackio", "mlflow"])
@@ -109,7 +108,7 @@ def test_a_tracker_that_fails_or_hangs_costs_one_line(
     install("trackio").configure_mock(**{f"{place}.side_effect": effect})
     monkeypatch.setattr(hooks, "END_SECONDS", 0.5 if effect is hang else 60)
     messages: list[str] = []
-    run = train(tiny, messages, track=("trackio",))
+    run = train(tiny, messages.append, track=("trackio",))
     assert sum("warning: trackio" in text for text in messages) == 1
     assert read_record(run).status == "finished"
     assert_same_run(RunDir(copy_of_run(Path("calm"))), run)

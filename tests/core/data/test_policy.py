@@ -83,14 +83,12 @@ def test_trivial_augment_draws_one_operation_at_any_magnitude():
     op, strength = draw_trivial_augment(20_000, torch.Generator().manual_seed(0))
     assert op.shape == (20_000, 1)
     turns = strength[op == list(OPS).index("rotate")]
-    assert turns.min() == -135
-    assert turns.max() == 135
+    assert (turns.min(), turns.max()) == (-135, 135)
     assert len(turns.abs().unique()) == 31
 
 
 @pytest.mark.parametrize("policy", ["RandAugment", "TrivialAugmentWide"])
 def test_every_magnitude_equals_torchvision(policy):
-    """Compare the strengths at magnitudes 0 to 30 for a picture of width 64 and height 32."""
     is_rand = policy == "RandAugment"
     size = [(32, 64)] if is_rand else []
     theirs = getattr(autoaugment, policy)()._augmentation_space(31, *size)
@@ -140,9 +138,8 @@ def test_every_operation_gives_the_same_pixels_at_every_strength(name, shape):
     strength = strengths(name, (height, width)).repeat_interleave(8)
     images = mixed_pictures(8, *shape).repeat(len(strength) // 8, 1, 1, 1)
     op = torch.full((len(images), 1), list(OPS).index(name))
-    expected = OPS[name].apply(images, strength)
-    settings = draw_settings(op, strength[:, None], (height, width))
-    assert torch.equal(apply_at_once(images, settings), expected)
+    found = apply_at_once(images, draw_settings(op, strength[:, None], (height, width)))
+    assert torch.equal(found, OPS[name].apply(images, strength))
 
 
 @pytest.mark.ci

@@ -24,54 +24,25 @@ def parameters_of(spec: ModelSpec) -> int:
 
 
 def cct(layers: int, dim: int, heads: int, ratio: float, convolutions: int) -> ModelSpec:
-    return model_spec(
-        img_size=(32, 32),
-        in_chans=3,
-        num_classes=10,
-        patch_size=2**convolutions,
-        patch_embed="conv_tokenizer",
-        patch_bias=False,
-        stem_width=64 if convolutions > 1 else None,
-        embed_dim=dim,
-        depth=layers,
-        num_heads=heads,
-        mlp_ratio=ratio,
-        qkv_bias=False,
-        pool="seq",
-    )
+    images = {"img_size": (32, 32), "in_chans": 3, "num_classes": 10}
+    sizes = {"embed_dim": dim, "depth": layers, "num_heads": heads, "mlp_ratio": ratio}
+    stem = {"patch_size": 2**convolutions, "stem_width": 64 if convolutions > 1 else None}
+    parts = {"patch_embed": "conv_tokenizer", "patch_bias": False, "qkv_bias": False, "pool": "seq"}
+    return model_spec(**images, **sizes, **stem, **parts)
 
 
-IMAGENET: dict[str, Any] = {
-    "img_size": (224, 224),
-    "in_chans": 3,
-    "num_classes": 1000,
-    "pos_embed": "relative",
-    "pool": "mean",
-}
+IMAGENET: dict[str, Any] = {"img_size": (224, 224), "in_chans": 3, "num_classes": 1000}
+IMAGENET |= {"pos_embed": "relative", "pool": "mean"}
 
 
 def swin(width: int, heads: int, third: int) -> ModelSpec:
-    return model_spec(
-        family="swin",
-        **IMAGENET,
-        patch_embed="conv",
-        patch_post_norm=True,
-        embed_dim=width,
-        depths=(2, 2, third, 2),
-        num_heads=heads,
-        window_size=7,
-    )
+    sizes = {"embed_dim": width, "depths": (2, 2, third, 2), "num_heads": heads, "window_size": 7}
+    return model_spec(family="swin", patch_embed="conv", patch_post_norm=True, **IMAGENET, **sizes)
 
 
 def coatnet(stem: int, width: int, depths: tuple[int, int, int, int]) -> ModelSpec:
-    return model_spec(
-        family="coatnet",
-        **IMAGENET,
-        embed_dim=width,
-        stem_width=stem,
-        depths=depths,
-        num_heads=width // 32,
-    )
+    sizes = {"embed_dim": width, "stem_width": stem, "depths": depths, "num_heads": width // 32}
+    return model_spec(family="coatnet", **IMAGENET, **sizes)
 
 
 CCT, SWIN, COATNET = "Hassani et al. 2021", "Liu et al. 2021, as in torchvision", "Dai et al. 2021"

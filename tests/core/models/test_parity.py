@@ -9,22 +9,9 @@ from torch import nn
 from torch.testing import assert_close
 
 from tests.core.specs import changed, noisy
-from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.runner.weights.tensors import match_tensors
-
-
-def assert_same_logits(ours: VisionTransformer, theirs: nn.Module, size: tuple[int, int]) -> None:
-    images = torch.randn(3, 3, *size)
-    ours.eval()
-    theirs.eval()
-    for fused in (True, False):
-        for module in ours.modules():
-            if isinstance(module, SelfAttention):
-                module.attend.fused = fused
-        assert_close(ours(images), theirs(images), atol=1e-5, rtol=1e-5)
-    assert theirs(images).abs().max() > 1e-2
-
 
 scramble = partial(noisy, share=0.2)
 
@@ -56,16 +43,16 @@ scramble = partial(noisy, share=0.2)
 )
 def test_logits_equal_timm(fields, options):
     spec = changed(**({"pos_embed_prefix": True} | fields))
-    theirs = timm.models.VisionTransformer(
-        img_size=spec.img_size,
-        patch_size=spec.patch_size,
-        num_classes=spec.num_classes,
-        embed_dim=spec.embed_dim,
-        depth=spec.depth,
-        num_heads=spec.num_heads,
-        **options,
-    )
-    scramble(theirs)
-    ours = build_vit(spec)
+    names = ("img_size", "patch_size", "num_classes", "embed_dim", "depth", "num_heads")
+    sizes = {name: getattr(spec, name) for name in names}
+    theirs = timm.models.VisionTransformer(**sizes, **options)
+    scramble(theirs).eval()
+    ours = build_vit(spec).eval()
     ours.load_state_dict(match_tensors(theirs.state_dict(), ours, "theirs"))
-    assert_same_logits(ours, theirs, spec.img_size)
+    images = torch.randn(3, 3, *spec.img_size)
+    for fused in (True, False):
+        for module in ours.modules():
+            if isinstance(module, SelfAttention):
+                module.attend.fused = fused
+        assert_close(ours(images), theirs(images), atol=1e-5, rtol=1e-5)
+    assert theirs(images).abs().max() > 1e-2

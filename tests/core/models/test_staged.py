@@ -20,28 +20,15 @@ from vitcli.core.nn.block import DropPath
 from vitcli.core.nn.mbconv import MBConv, as_map, as_tokens, build_shortcut
 
 
-@torch.no_grad()
-def copy_attention(ours: Any, theirs: Any) -> None:
-    theirs.qkv.load_state_dict(ours.qkv.state_dict())
-    theirs.proj.load_state_dict(ours.proj.state_dict())
-    theirs.relative_position_bias_table.copy_(ours.position.relative.relative_table.mT)
-
-
 @pytest.mark.parametrize("size", [(32, 32), (32, 64), (36, 44)])
 def test_swin_logits_equal_torchvision(size):
     spec = SWIN.replace(img_size=size, depths=(2, 3, 2))
     ours = build(spec)
+    norm, sizes = partial(nn.LayerNorm, eps=1e-5), {"num_heads": [3, 6, 12], "window_size": [4, 4]}
     theirs = SwinTransformer(
-        patch_size=[2, 2],
-        embed_dim=spec.embed_dim,
-        depths=[2, 3, 2],
-        num_heads=[3, 6, 12],
-        window_size=[4, 4],
-        num_classes=5,
-        norm_layer=partial(nn.LayerNorm, eps=1e-5),
+        [2, 2], spec.embed_dim, [2, 3, 2], num_classes=5, norm_layer=norm, **sizes
     )
-    theirs = theirs.double().eval()
-    copy_swin(ours, theirs)
+    copy_swin(ours, theirs.double().eval())
     images = pictures(size=size)
     assert_close(ours(images), theirs(images), atol=1e-9, rtol=0)
     features = theirs.features[:4](images).flatten(1, 2)
@@ -64,7 +51,11 @@ def copy_swin(ours: Any, theirs: Any) -> None:
         if i:
             theirs.features[2 * i].load_state_dict(stage.down.state_dict())
         for block, their in zip(stage.blocks, theirs.features[2 * i + 1], strict=True):
-            copy_attention(block.attn.inner, their.attn)
+            attention = block.attn.inner
+            their.attn.qkv.load_state_dict(attention.qkv.state_dict())
+            their.attn.proj.load_state_dict(attention.proj.state_dict())
+            table = attention.position.relative.relative_table
+            their.attn.relative_position_bias_table.copy_(table.mT)
             their.norm1.load_state_dict(block.attn.norm.state_dict())
             their.norm2.load_state_dict(block.ffn.norm.state_dict())
             their.mlp[0].load_state_dict(block.ffn.inner.fc1.state_dict())

@@ -68,9 +68,9 @@ def test_a_seed_gives_the_weights_and_global_randomness_stays(name):
     assert all(one[key].equal(same[key]) for key in one)
     assert not all(one[key].equal(other[key]) for key in one)
     with torch.device("meta"):
-        assert {k: v.shape for k, v in build_model(spec(name), 1).state_dict().items()} == {
-            k: v.shape for k, v in one.items()
-        }
+        abstract = build_model(spec(name), 1).state_dict()
+    assert all(abstract.pop(key).shape == value.shape for key, value in one.items())
+    assert not abstract
 
 
 @pytest.mark.parametrize("name", CHECKED)
@@ -109,8 +109,7 @@ def test_the_captured_attention_is_what_timm_computes_with(name):
     assert all(each.abs().sum() > 0 for each in grads)
     attention = model.blocks[0].attn
     assert attention.fused_attn == timm.create_model(name).blocks[0].attn.fused_attn
-    shares = model.pool_weights(images)
-    assert_close(shares.sum(1), torch.ones(2))
+    assert_close(model.pool_weights(images).sum(1), torch.ones(2))
 
 
 def test_the_pooling_of_each_kind_is_read():
@@ -135,9 +134,8 @@ def test_grad_cam_is_the_only_map_without_attention(name):
     model = build(name)
     images, classes = torch.randn(2, *model.image_shape), torch.tensor([1, 2])
     assert default_method(model) == "gradcam"
-    found = METHODS["gradcam"](
-        MapRequest(model=model, images=images, layers=(-1,), classes=classes)
-    )
+    request = MapRequest(model=model, images=images, layers=(-1,), classes=classes)
+    found = METHODS["gradcam"](request)
     features = model.net.forward_features(images).detach().requires_grad_()
     logits = model.net.forward_head(features)
     (gradient,) = torch.autograd.grad(logits[[0, 1], classes].sum(), features)

@@ -44,9 +44,6 @@ def assert_same_with_gradients(one: Tensor, other: Tensor, inputs: list[Tensor])
         assert_close(mine, theirs, rtol=0, atol=1e-12)
 
 
-# Linformer
-
-
 @pytest.mark.parametrize("share", ["heads", "none", "kv"])
 def test_linformer_with_identity_projections_equals_softmax(share):
     shape = shape_of((3, 4))
@@ -63,13 +60,8 @@ def test_the_first_projections_are_means_of_neighbours():
     assert_close(linear.segment_means(2, 5), torch.tensor(uneven))
 
 
-# Performer
-
-
-def estimate(q: Tensor, k: Tensor, count: int, *, iid: bool = False) -> Tensor:
+def estimate(q: Tensor, k: Tensor, count: int) -> Tensor:
     projection = linear.orthogonal_features(count, q.shape[-1]).double()
-    if iid:
-        projection = torch.randn(count, q.shape[-1], dtype=torch.float64)
     phi_q, phi_k = (linear.log_features(x, projection, q.shape[-1] ** -0.5).exp() for x in (q, k))
     return phi_q @ phi_k.T / count
 
@@ -127,6 +119,10 @@ def test_linear_attention_equals_the_result_by_hand():
     assert linear.attend_by_features(nothing, nothing, torch.ones(1, 1, 3, 1)).abs().max() == 0
 
 
+def drawn(model: nn.Module) -> Tensor:
+    return torch.stack([m.projection for m in model.modules() if isinstance(m, linear.Performer)])
+
+
 def test_new_features_depend_on_step_and_seed_only():
     spec = changed(attention="performer", performer_redraw=10)
     first, second = build_vit(spec), build_vit(spec)
@@ -141,23 +137,11 @@ def test_new_features_depend_on_step_and_seed_only():
     assert drawn(first).equal(drawn(second))
     before_step(second, 6, 10)
     assert not drawn(first).equal(drawn(second)), "another seed"
-    layers = [m.projection for m in first.modules() if isinstance(m, linear.Performer)]
-    assert not layers[0].equal(layers[1])
-
-
-def drawn(model: nn.Module) -> Tensor:
-    return torch.stack([m.projection for m in model.modules() if isinstance(m, linear.Performer)])
-
-
-def test_an_average_of_weights_copies_the_features():
-    model = build_vit(changed(attention="performer"))
-    ema = Ema(model, 0.9)
-    before_step(model, 0, 1000)
+    assert not drawn(first)[0].equal(drawn(first)[1]), "another layer"
+    ema = Ema(second, 0.9)
+    before_step(second, 6, 20)
     ema.update(0.5)
-    assert drawn(ema.model).equal(drawn(model))
-
-
-# Sparse
+    assert drawn(ema.model).equal(drawn(second)), "an average of weights copies the features"
 
 
 @pytest.mark.parametrize("name", ["strided", "local"])
@@ -200,9 +184,6 @@ def test_no_tensor_of_the_size_of_the_matrix_is_kept(name):
         assert largest_kept(rule, shape) < shape.num_tokens**2 / 4
     shape = shape_of((16, 16), dim=8, heads=1)
     assert largest_kept(rule_of("softmax", shape), shape) >= shape.num_tokens**2, "a control"
-
-
-# All rules
 
 
 @pytest.mark.parametrize("name", ROWS)

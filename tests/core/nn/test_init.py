@@ -1,18 +1,16 @@
 """Initial weights have the statistics of their schemes."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
-from tests.core.specs import REQUIRED, changed, rows, small
+from tests.core.specs import REQUIRED, changed, small
 from vitcli.core.models.image_model import build_model
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.pos_embed import sincos2d
 from vitcli.core.randomness import keyed_generator
-from vitcli.core.spec.slots import INITS
+from vitcli.core.spec.slots import INITS, SLOTS
 
 WIDE = {"embed_dim": 192, "depth": 1, "num_heads": 3}
 
@@ -52,13 +50,19 @@ def test_a_convolution_of_patches_starts_like_the_linear_layer(init):
         assert one.equal(other.view_as(one))
 
 
-def test_xavier_has_variance_two_over_fan_in_plus_fan_out():
+def test_xavier_has_variance_two_over_fan_in_plus_fan_out_of_one_group():
     model = make("xavier_normal")
     block = model.blocks[0]
     fc1 = block.ffn.inner.fc1.weight
     assert fc1.var().item() == pytest.approx(2 / (192 + 768), rel=0.05)
     for part in block.attn.inner.qkv.weight.chunk(3):
         assert part.var().item() == pytest.approx(1 / 192, rel=0.05)
+    sizes = {"embed_dim": 240, "patch_size": 2, "init": "xavier_normal"}
+    pit = build_model(changed(family="pit", **sizes, **REQUIRED["pit"]))
+    (conv,) = [m for m in pit.modules() if isinstance(m, nn.Conv2d) and m.groups > 1]
+    n_in, n_out = 9, 9 * conv.out_channels / conv.groups
+    assert conv.weight.std().item() == pytest.approx((2 / (n_in + n_out)) ** 0.5, rel=0.05)
+    assert conv.weight.mean().abs() < 0.02
 
 
 def products(init: str) -> list[float]:
@@ -69,30 +73,18 @@ def products(init: str) -> list[float]:
     return [(m.diagonal().mean() / m.square().mean().sqrt()).item() for m in (scores, values)]
 
 
-def test_mimetic_products_resemble_plus_and_minus_identity():
+def test_mimetic_products_resemble_plus_and_minus_identity_and_positions_are_sines():
     scores, values = products("mimetic")
     assert scores > 3
     assert values < -3
     assert all(abs(value) < 1 for value in products("trunc_normal"))
-
-
-def test_mimetic_positions_start_as_sines():
     model = make("mimetic", pos_embed_prefix=True)
     assert_close(model.pos_embed.table[0, 1:].detach(), sincos2d((4, 4), 192))
 
 
-def test_the_glorot_variance_counts_one_group():
-    sizes: dict[str, Any] = {"embed_dim": 240, "patch_size": 2, "init": "xavier_normal"}
-    model = build_model(changed(family="pit", **sizes, **REQUIRED["pit"]))
-    (conv,) = [m for m in model.modules() if isinstance(m, nn.Conv2d) and m.groups > 1]
-    n_in, n_out = 9, 9 * conv.out_channels / conv.groups
-    assert conv.weight.std().item() == pytest.approx((2 / (n_in + n_out)) ** 0.5, rel=0.05)
-    assert conv.weight.mean().abs() < 0.02
-
-
 STARTS = [
-    *({"init": init, "patch_embed": row} for init in INITS for row in rows("patch_embed")),
-    *({"attention": row} for row in rows("attention")),
+    *({"init": init, "patch_embed": row} for init in INITS for row in SLOTS["patch_embed"]),
+    *({"attention": row} for row in SLOTS["attention"]),
     *({"family": family} | REQUIRED[family] for family in ("swin", "coatnet", "pit")),
 ]
 PLAIN = ("resnet18", "convnet")

@@ -1,7 +1,4 @@
-"""Layers and initial weights that look at neighbours, compared with their definitions.
-
-Depthwise filters in the FFN, shifted patches, attention without the diagonal, impulse weights.
-"""
+"""Layers and initial weights that look at neighbours, compared with their definitions."""
 
 import itertools
 from typing import Any
@@ -9,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 from torch.testing import assert_close
 
 from tests.core.specs import build, changed, pictures
@@ -30,25 +26,16 @@ def inside(row: int, column: int, grid: tuple[int, int]) -> bool:
     return 0 <= row < grid[0] and 0 <= column < grid[1]
 
 
-# Depthwise filters in the FFN
-
-
-def depthwise(prefix: int) -> torch.nn.Module:
-    shape = TokenShape(embed_dim=24, grid_size=GRID, num_prefix_tokens=prefix)
-    return DepthwiseMlp(shape, hidden_dim=10).double().eval()
-
-
 @pytest.mark.parametrize("prefix", [0, 1, 3])
 def test_the_depthwise_ffn_adds_filtered_patches(prefix):
-    ffn, x = depthwise(prefix), torch.randn(2, prefix + 12, 24, dtype=torch.float64)
+    shape = TokenShape(embed_dim=24, grid_size=GRID, num_prefix_tokens=prefix)
+    ffn = DepthwiseMlp(shape, hidden_dim=10).double().eval()
+    x = torch.randn(2, prefix + 12, 24, dtype=torch.float64)
     hidden, filters = F.gelu(ffn.fc1(x)), ffn.filters.conv
     grid = hidden[:, prefix:].mT.unflatten(-1, GRID)
     filtered = F.gelu(F.conv2d(grid, filters.weight, filters.bias, padding=1, groups=10))
     mixed = torch.cat([hidden[:, :prefix], hidden[:, prefix:] + filtered.flatten(2).mT], dim=1)
     assert_close(ffn(x), ffn.fc2(mixed))
-
-
-# Shifted patches
 
 
 @pytest.mark.parametrize(("size", "patch"), [((16, 16), 4), ((8, 16), 2), ((6, 9), 3)])
@@ -69,18 +56,6 @@ def test_shifted_patches_equal_a_loop_over_pixels(size, patch):
     assert_close(embed(images), normed @ embed[0].proj.weight.T + embed[0].proj.bias)
 
 
-# Attention without the diagonal
-
-
-def masked(model: VisionTransformer, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the output (B, N, D) and the weights (B, h, N, N) of the first attention."""
-    layer: Any = model.blocks[0].attn.inner
-    query, key, value = layer.heads(x)
-    options = {"scale": layer.attend.scale(), "bias": layer.position.bias()}
-    weights = attention_weights(query, key, mask=~torch.eye(x.shape[1]).bool(), **options)
-    return layer.proj((weights @ value).transpose(1, 2).flatten(2)), weights
-
-
 LSA = {"attn_mask_diagonal": True, "attn_scale": "learned"}
 
 
@@ -92,7 +67,10 @@ def test_attention_without_the_diagonal_is_masked(fields, fused):
     model = build(depth=1, **LSA, **fields)
     layer, x = model.blocks[0].attn.inner, torch.randn(2, model.token_shape.num_tokens, 24)
     layer.attend.fused, x = fused, x.double()
-    out, weights = masked(model, x)
+    query, key, value = layer.heads(x)
+    options = {"scale": layer.attend.scale(), "bias": layer.position.bias()}
+    weights = attention_weights(query, key, mask=~torch.eye(x.shape[1]).bool(), **options)
+    out = layer.proj((weights @ value).transpose(1, 2).flatten(2))
     assert_close(layer(x), out)
     assert_close(layer.forward_with_weights(x)[1], weights)
     assert_close(layer.forward_first(x), out[:, :1])
@@ -106,8 +84,6 @@ def test_maps_are_finite_and_a_token_that_is_alone_attends_to_itself():
     alone = build(**LSA, pool="mean").encode(pictures(), torch.tensor([[3], [7]]))
     assert alone.isfinite().all(), "one visible patch"
 
-
-# Impulse weights
 
 SETTINGS = [
     {"embed_dim": 64, "num_heads": 4, "img_size": (32, 32)},

@@ -57,10 +57,8 @@ def test_patch_norms_remove_brightness_and_contrast():
         return build_patch_embed(changed(**fields)).double()(images)
 
     images = pictures()
-    assert_close(
-        tokens(images, patch_pre_norm=True),
-        tokens(7 * images + 3, patch_pre_norm=True), atol=1e-4, rtol=1e-4,
-    )  # fmt: skip
+    before, after = (tokens(each, patch_pre_norm=True) for each in (images, 7 * images + 3))
+    assert_close(before, after, atol=1e-4, rtol=1e-4)
     assert not torch.allclose(tokens(images), tokens(7 * images + 3))
     post = tokens(images, patch_post_norm=True)
     assert_close(post.mean(-1), torch.zeros_like(post[..., 0]))
@@ -95,7 +93,7 @@ def test_batch_norm_is_over_images_and_tokens():
     assert_close(make(NORMS["batch_norm"], 24, eps=eps).double()(x), expected)
 
 
-def test_drop_path_drops_whole_samples_and_keeps_the_expectation():
+def test_drop_path_drops_whole_samples_keeps_the_expectation_and_grows_with_depth():
     drop, x = DropPath(0.25), torch.ones(40_000, 2, 3)
     out = drop(x)
     per_sample = out.flatten(1)
@@ -103,9 +101,6 @@ def test_drop_path_drops_whole_samples_and_keeps_the_expectation():
     assert out.unique().tolist() == pytest.approx([0, 4 / 3])
     assert out.mean().item() == pytest.approx(1, abs=0.02)
     assert_close(drop.eval()(x), x)
-
-
-def test_drop_path_grows_with_depth():
     model = build(depth=5, drop_path=0.2)
     rates = [block.attn.after[-1].rate for block in model.blocks]
     assert rates == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
@@ -131,20 +126,13 @@ def shape(dim: int, heads: int, prefix: int) -> TokenShape:
     return TokenShape(embed_dim=dim, num_heads=heads, grid_size=(3, 4), num_prefix_tokens=prefix)
 
 
-def shuffle(images: torch.Tensor, patch_size: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
-    size = tuple(images.shape[-2:])
-    columns = unfold(images, patch_size, stride=patch_size)
-    perm = torch.randperm(columns.shape[-1])
-    return fold(columns[..., perm], size, patch_size, stride=patch_size), perm
-
-
 @pytest.mark.parametrize("prefix", [True, False])
 @pytest.mark.parametrize("pool", ["cls", "mean"])
 @pytest.mark.parametrize("name", POS_EMBEDS)
 def test_only_a_model_without_positions_ignores_the_order(name, pool, prefix):
     model = build(pos_embed=name, pool=pool, pos_embed_prefix=prefix)
-    images = pictures()
-    shuffled, perm = shuffle(images)
+    images, perm = pictures(), torch.randperm(16)
+    shuffled = fold(unfold(images, 4, stride=4)[..., perm], (16, 16), 4, stride=4)
     first = model.num_prefix_tokens
     before, after = model.forward_features(images), model.forward_features(shuffled)
     same = torch.allclose(after[:, first:], before[:, first:][:, perm])
@@ -152,15 +140,12 @@ def test_only_a_model_without_positions_ignores_the_order(name, pool, prefix):
     assert torch.allclose(model(images), model(shuffled)) is (name == "none")
 
 
-def test_the_sinusoids_equal_the_formula_of_the_paper():
+def test_the_sinusoids_equal_the_formula_of_the_paper_for_row_and_column():
     table = sincos(torch.arange(50), 16)
     for position, i in [(0, 0), (7, 3), (49, 7)]:
         angle = position / 10_000 ** (2 * i / 16)
         assert table[position, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-6)
         assert table[position, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
-
-
-def test_sincos2d_encodes_row_and_column():
     table = sincos2d((3, 5), 16).view(3, 5, 16)
     assert_close(table[..., :8], table[:, :1, :8].expand(3, 5, 8))
     assert_close(table[..., 8:], table[:1, :, 8:].expand(3, 5, 8))
@@ -189,23 +174,17 @@ def test_the_prefix_has_positions_only_with_pos_embed_prefix(name, prefix, lengt
         assert table[:, :2].abs().max() == 0
 
 
-def scores(rope: Rope2d, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    count = rope.cos.shape[0]
-    turned = [rope(t.expand(1, 1, count, -1))[0, 0] for t in (q, k)]
-    return turned[0] @ turned[1].T
-
-
 def test_rope_depends_on_relative_offsets_and_skips_the_prefix():
     rope = Rope2d(shape(8, 1, prefix=2)).double()
     q, k = torch.randn(2, 8, dtype=torch.float64)
-    table = scores(rope, q, k)
+    queries, keys = (rope(each.expand(1, 1, 14, -1))[0, 0] for each in (q, k))
+    table = queries @ keys.T
     assert_close(table[:2, :2], (q @ k).expand(2, 2))
     patches = table[2:, 2:].reshape(3, 4, 3, 4)
     assert_close(patches[0, 0, 1, 2], patches[1, 1, 2, 3])
     assert_close(patches[2, 1, 0, 3], patches[2, 0, 0, 2])
     assert len(patches.flatten().round(decimals=4).unique()) == 5 * 7
-    norms = rope(q.expand(1, 1, 14, 8)).norm(dim=-1)
-    assert_close(norms, q.norm().expand_as(norms))
+    assert_close(queries.norm(dim=-1), q.norm().expand(14))
 
 
 def test_the_relative_bias_has_one_entry_for_each_offset():

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from tests.core.ops.gradients import error, gradients
+from tests.core.ops.conftest import error, gradients
 from vitcli.core.ops.backend import PLAIN, Backend, self_attention
 from vitcli.core.ops.native.amx import backend as functions
 from vitcli.core.ops.native.compiled import Kernels

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from tests.core.ops.gradients import error
+from tests.core.ops.conftest import error
 from tests.core.specs import REQUIRED, changed, noisy
 from vitcli.core.models.image_model import build_model
 from vitcli.core.models.vit import build_vit
@@ -27,10 +27,6 @@ def native(native_machine) -> Backend:
     return BACKENDS["amx"]()
 
 
-def backends_of(model: nn.Module) -> set[str]:
-    return {part.backend.name for part in model.modules() if isinstance(part, UsesBackend)}
-
-
 def test_a_failed_preparation_does_not_change_the_model():
     def fail(op: str, *sizes: int) -> None:
         if op == "attention":  # other layers come before it
@@ -39,7 +35,8 @@ def test_a_failed_preparation_does_not_change_the_model():
     model = build_vit(changed(**WIDE))
     with pytest.raises(OSError, match="48"):
         use_backend(model, Backend(name="broken", prepare=fail))
-    assert backends_of(model) == {"torch"}
+    users = [part for part in model.modules() if isinstance(part, UsesBackend)]
+    assert {part.backend.name for part in users} == {"torch"}
 
 
 def nodes(result: torch.Tensor) -> Counter[str]:
@@ -164,11 +161,9 @@ def test_in_fp32_kernels_compute_the_branches_that_they_support(fields, branches
     model = build_vit(changed(**{**WIDE, **fields})).train()
     if choose_kernels(model, CPU, None) != "native":
         pytest.skip("native kernels for fp32: no compiler or another processor")
-    found = nodes(model(torch.randn(2, 3, 16, 16)))
-    assert {
-        "attention": found["AttentionBranchBackward"],
-        "ffn": found["FfnBranchBackward"],
-    } == branches
+    calls = nodes(model(torch.randn(2, 3, 16, 16)))
+    names = {"attention": "AttentionBranchBackward", "ffn": "FfnBranchBackward"}
+    assert {branch: calls[name] for branch, name in names.items()} == branches
 
 
 def test_recomputed_blocks_give_the_same_gradients(native_machine):

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from tests.core.ops.gradients import error, gradients
+from tests.core.ops.conftest import error, gradients
 from vitcli.core.ops.backend import Backend
 from vitcli.core.ops.native.simd.backend import simd_backend
 from vitcli.runner.machine.kernels import HALF, SIMD, NoKernelsError, find_compiler, load_kernels
@@ -53,10 +53,6 @@ def norm_of(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return x if weight is None else F.layer_norm(x, x.shape[-1:], weight, bias, EPS)
 
 
-def as_norm(weight: Tensor | None, bias: Tensor | None) -> nn.Module:
-    return nn.Identity() if weight is None else with_tensors(nn.LayerNorm(1, EPS), weight, bias)
-
-
 def with_tensors(layer: Any, weight: Tensor, bias: Tensor | None) -> Any:
     del layer.weight, layer.bias
     layer.weight, layer.bias = weight, bias
@@ -89,9 +85,12 @@ def caller(op: str, *options: Any) -> Callable[..., Any]:
     """Return a function that calls an op of a backend on tokens and weights."""
 
     def call(backend: Backend, x: Tensor, weights: Weights) -> Tensor | None:
-        layers = as_norm(*weights[:2]), as_linear(*weights[2:4]), as_linear(*weights[4:])
+        norm: nn.Module = nn.Identity()
+        if weights[0] is not None:
+            norm = with_tensors(nn.LayerNorm(1, EPS), *weights[:2])
+        layers = as_linear(*weights[2:4]), as_linear(*weights[4:])
         with precision_of(backend):
-            return getattr(backend, op)(x, *layers, *options)
+            return getattr(backend, op)(x, norm, *layers, *options)
 
     return call
 

@@ -28,17 +28,14 @@ class Tiny(nn.Module):
         return self.head(self.blocks(x + self.cls_token[0]))
 
 
-def decayed(model: nn.Module, spec: OptimSpec) -> set[str]:
-    found = of_parameters(model, optim.build_optimizers(model, spec), "weight_decay")
-    return {name for name, decay in found.items() if decay > 0}
-
-
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_weight_decay_covers_matrices_or_all_parameters(name):
+@pytest.mark.parametrize("decay_all", [True, False])
+def test_weight_decay_covers_matrices_or_all_parameters(name, decay_all):
     model = Tiny()
-    assert decayed(model, OptimSpec(name=name)) == {"blocks.0.weight", "head.weight"}
-    every = decayed(model, OptimSpec(name=name, decay_all=True))
-    assert every == {n for n, _ in model.named_parameters()}
+    optimizers = optim.build_optimizers(model, OptimSpec(name=name, decay_all=decay_all))
+    decays = of_parameters(model, optimizers, "weight_decay")
+    wanted = {*dict(model.named_parameters())} if decay_all else {"blocks.0.weight", "head.weight"}
+    assert {name for name, decay in decays.items() if decay > 0} == wanted
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -57,7 +54,7 @@ def test_every_parameter_is_in_one_group_and_is_trained(name):
     assert moved | {"blocks.0.bias", "cls_token"} == set(before)
 
 
-def test_ema_equals_its_closed_form():
+def test_ema_equals_its_closed_form_copies_counters_and_averages_running_statistics():
     model = nn.Linear(1, 1, bias=False).double()
     nn.init.zeros_(model.weight)
     ema = Ema(model, decay=0.5)
@@ -69,9 +66,6 @@ def test_ema_equals_its_closed_form():
         expected = decay * expected + (1 - decay) * t
     assert ema.model.weight.item() == pytest.approx(expected)
     assert not ema.model.weight.requires_grad
-
-
-def test_ema_copies_counters_and_averages_running_statistics():
     model = nn.BatchNorm1d(2)
     ema = Ema(model, decay=0.9)
     model(torch.randn(16, 2) + 5)
@@ -159,9 +153,8 @@ def test_warm_up_rises_in_equal_steps_to_the_peak(name):
 
 @pytest.mark.parametrize(("name", "end"), [("cosine", 0.1), ("linear", 0.1), ("constant", 1.0)])
 def test_the_schedule_ends_at_min_lr_ratio(name, end):
-    rates = [
-        lr_factor(s, schedule=name, warmup_steps=5, num_steps=50, min_ratio=0.1) for s in range(51)
-    ]
+    options = {"schedule": name, "warmup_steps": 5, "num_steps": 50, "min_ratio": 0.1}
+    rates = [lr_factor(step, **options) for step in range(51)]
     assert rates[50] == pytest.approx(end)
     assert all(b <= a + 1e-12 for a, b in itertools.pairwise(rates[5:]))
 
@@ -189,7 +182,7 @@ TENSORS = {
 }
 
 
-def test_tensors_share_a_buffer_without_overlaps():
+def test_tensors_share_a_buffer_without_overlaps_and_those_of_a_cpu_are_not_copied():
     places = places_in_buffer(TENSORS)
     for name, place in places.items():
         assert place.data_ptr() % min(ALIGNMENT, place.element_size()) == 0
@@ -200,12 +193,8 @@ def test_tensors_share_a_buffer_without_overlaps():
         assert torch.equal(place, TENSORS[name]), name
     stored = safetensors.torch.load(safetensors.torch.save(places))
     assert all(torch.equal(stored[name], TENSORS[name]) for name in TENSORS)
-
-
-def test_tensors_of_a_cpu_are_not_copied():
-    assert [tensor.data_ptr() for tensor in to_host(TENSORS).values()] == [
-        tensor.data_ptr() for tensor in TENSORS.values()
-    ]
-    assert not to_host(TENSORS)["trained"].requires_grad
+    here = to_host(TENSORS)
+    assert all(here[name].data_ptr() == tensor.data_ptr() for name, tensor in TENSORS.items())
+    assert not here["trained"].requires_grad
     there = to_device(TENSORS, torch.device("cpu"))
     assert all(there[name] is tensor for name, tensor in TENSORS.items())

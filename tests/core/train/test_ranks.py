@@ -1,7 +1,4 @@
-"""A training on several ranks takes the steps of one process: tasks, layers, optimisers.
-
-``tests/core/ranked.py`` trains on the ranks. Its processes train many cases each.
-"""
+"""A training on several ranks, by tests/core/ranked.py, takes the steps of one process."""
 
 import json
 import math
@@ -33,10 +30,8 @@ def on_ranks(tmp_path_factory):
     def train(names: tuple[str, ...], size: int = 2) -> list[dict]:
         folder = tmp_path_factory.mktemp("ranks")
         words = [sys.executable, "-m", "tests.core.ranked"]
-        started = [
-            subprocess.Popen([*words, str(rank), str(size), str(folder), *names])
-            for rank in range(size)
-        ]
+        names = (str(size), str(folder), *names)
+        started = [subprocess.Popen([*words, str(rank), *names]) for rank in range(size)]
         assert [process.wait(HANG) for process in started] == [0] * size
         return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(size)]
 

@@ -17,11 +17,8 @@ from vitcli.core.train.training import Training
 
 
 def batches(count: int) -> list[dict[str, torch.Tensor]]:
-    out = []
-    for i in range(count):
-        images = torch.randn(16, 6, generator=torch.Generator().manual_seed(i))
-        out.append({"images": images, "targets": (images[:, 0] > 0).long()})
-    return out
+    images = torch.randn(count, 16, 6, generator=torch.Generator().manual_seed(0))
+    return [{"images": each, "targets": (each[:, 0] > 0).long()} for each in images]
 
 
 def network() -> nn.Module:
@@ -108,11 +105,6 @@ def test_a_first_step_that_fp16_skips_leaves_no_trace(name, monkeypatch):
     assert_close(*ends)
 
 
-def training(**train: object) -> Training:
-    task = new_task({"train": train})
-    return Training(task.spec, task, data_set())
-
-
 def test_layers_follow_the_blocks_also_through_stages():
     names = ["embed", "blocks.0.a", "blocks.0.b", "blocks.1.a", "norm", "head"]
     assert count_layers(names) == [0, 1, 1, 2, 3, 3]
@@ -145,25 +137,26 @@ def test_the_rate_falls_by_the_factor_from_layer_to_layer(name):
     ],
 )
 def test_a_step_changes_what_is_not_frozen(freeze, trained):
-    made = training(freeze=freeze)
+    task = new_task({"train": {"freeze": freeze}})
+    made = Training(task.spec, task, data_set())
     before = {n: p.detach().clone() for n, p in made.module.named_parameters()}
-    for _ in made.run_epoch(0):
-        pass
+    list(made.run_epoch(0))
     changed = {n for n, p in made.module.named_parameters() if not p.equal(before[n])}
     places = [n if "embed" not in n and "token" not in n else f"embed.{n}" for n in before]
     wanted = {n for n, p in zip(before, places, strict=True) if p.startswith(tuple(trained))}
     assert changed == wanted
 
 
-@pytest.mark.parametrize("freeze", ["nothing has this name", ".", 9])
-def test_to_freeze_nothing_or_everything_is_refused(freeze):
-    with pytest.raises(ValueError, match=r"train\.freeze"):
-        training(freeze=freeze)
-
-
-def test_muon_without_a_matrix_to_train_is_refused():
-    task = new_task({"optim": {"name": "muon"}, "train": {"freeze": "backbone"}})
-    with pytest.raises(ValueError, match=r"optim\.name: .* train\.freeze"):
+@pytest.mark.parametrize(
+    ("freeze", "optimizer", "field"),
+    [
+        *((freeze, "adamw", "train.freeze") for freeze in ("nothing has this name", ".", 9)),
+        ("backbone", "muon", "optim.name"),  # no matrix is left for Muon
+    ],
+)
+def test_to_freeze_nothing_or_everything_is_refused(freeze, optimizer, field):
+    task = new_task({"optim": {"name": optimizer}, "train": {"freeze": freeze}})
+    with pytest.raises(ValueError, match=f"^{field}: "):
         Training(task.spec, task, data_set())
 
 
@@ -192,14 +185,11 @@ def weighted(**augment: float) -> tuple[Task, Batch, Tensor]:
     return task, next(task.batches(images, 0)), len(images.train) / (5 * counts)
 
 
-def test_weights_make_every_class_count_the_same():
+def test_weights_make_every_class_count_the_same_and_a_mixed_image_has_those_of_both():
     task, batch, table = weighted()
     assert_close(batch["weights"], table[batch["targets"]])
     logits = task.module(batch["images"])
     expected = F.cross_entropy(logits, batch["targets"], table, reduction="sum") / len(logits)
     assert_close(task.losses(batch)["loss"], expected)
-
-
-def test_a_mixed_image_has_the_weight_of_both_classes():
     _, batch, table = weighted(mixup=1.0)
     assert_close(batch["weights"], (batch["targets"] * table).sum(-1))

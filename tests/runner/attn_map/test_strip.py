@@ -73,9 +73,6 @@ def test_a_resumed_run_has_each_picture_once(tiny, here):
 
 
 def test_a_board_copies_pictures_up_to_the_last_record(tmp_path):
-    def records(*steps: int) -> list[dict]:
-        return [{"step": step, "train_loss": 1.0} for step in steps]
-
     board = Board(tmp_path, [], pytest.fail)
     for step in (5, 10, 15):
         board.picture(np.full((4, 6, 3), step, dtype=np.uint8), step)
@@ -85,7 +82,8 @@ def test_a_board_copies_pictures_up_to_the_last_record(tmp_path):
     cut = tmp_path / "events.out.tfevents.0.vm.1.2"
     cut.write_bytes(b"no record")
     # The picture of step 15 was drawn, but the checkpoint of step 15 was not saved.
-    Board(tmp_path, records(5, 10), pytest.fail).close()
+    records = [{"step": step, "train_loss": 1.0} for step in (5, 10)]
+    Board(tmp_path, records, pytest.fail).close()
     assert [step for step, _ in pictures_of(tmp_path)] == [5, 10]
     content = pictures_of(tmp_path)[1][1]
     assert_array_equal(np.asarray(Image.open(io.BytesIO(content))), np.full((4, 6, 3), 10))

@@ -18,6 +18,7 @@ from vitcli.core.spec import DataSpec
 from vitcli.runner.data.arrays import canonical_order
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.load import load_data
+from vitcli.runner.text import ignore_message
 
 CIFAR = DataSpec(name="cifar10")
 FOLDER, ARCHIVE = "cifar-10-batches-py", "cifar-10-python.tar.gz"
@@ -127,8 +128,8 @@ def spec(root: Path, **options: Any) -> DataSpec:
 
 
 def load(root: Path, messages: list[str] | None = None, **options: Any) -> DataSet:
-    heard = [] if messages is None else messages
-    return load_data(spec(root, **options), on_message=heard.append)
+    hear = ignore_message if messages is None else messages.append
+    return load_data(spec(root, **options), on_message=hear)
 
 
 @pytest.fixture

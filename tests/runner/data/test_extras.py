@@ -31,21 +31,19 @@ pytestmark = pytest.mark.usefixtures("cache")
 def root(tmp_path):
     """Two classes of six pictures, each of one colour; the caption names the red value."""
     folder = tmp_path / "pets"
-    for label, name in enumerate(("cat", "dog")):
-        (folder / name).mkdir(parents=True)
-        for i in range(6):
-            color = (40 * i + label, 0, 0)
-            Image.fromarray(np.full((8, 8, 3), color, np.uint8)).save(folder / name / f"{i}.png")
-    write(folder / "captions.csv", pairs())
+    for file, caption in PAIRS:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (int(caption.removeprefix("red ")), 0, 0)).save(folder / file)
+    write(folder / "captions.csv", PAIRS)
     return folder
 
 
-def pairs() -> list[tuple[str, str]]:
-    return [
-        (f"{name}/{i}.png", f"red {40 * i + label}")
-        for label, name in enumerate(("cat", "dog"))
-        for i in range(6)
-    ]
+PAIRS = [
+    (f"{name}/{i}.png", f"red {40 * i + label}")
+    for label, name in enumerate(("cat", "dog"))
+    for i in range(6)
+]
+"""Picture and its caption."""
 
 
 def write(path: Path, rows, head=("file", "caption")) -> None:
@@ -80,7 +78,7 @@ def test_captions_come_from_the_cache_and_a_change_is_noticed(root, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(picture_reader, "read_labelled", None)
         assert texts(load(root).train) == texts(first.train)
-    write(root / "captions.csv", [(file, f"{caption} new") for file, caption in pairs()])
+    write(root / "captions.csv", [(file, f"{caption} new") for file, caption in PAIRS])
     again = load(root)
     assert all(text.endswith(" new") for text in texts(again.train))
     assert again.data_hash != first.data_hash
@@ -101,17 +99,15 @@ def test_the_hash_of_images_without_captions_is_that_of_earlier_versions():
 def test_equal_pictures_are_sorted_by_their_captions():
     pixels, labels = torch.zeros(2, 1, 1, 1, dtype=torch.uint8), torch.zeros(2, dtype=torch.long)
     captions = torch.tensor([[98], [97]], dtype=torch.uint8)
-    found = [
-        texts(in_order(Images(pixels, labels, {"caption": captions[order]})))
-        for order in ([0, 1], [1, 0])
-    ]
-    assert found[0] == found[1]
+    both = (Images(pixels, labels, {"caption": each}) for each in (captions, captions.flip(0)))
+    one, other = (texts(in_order(images)) for images in both)
+    assert one == other
 
 
 def test_several_captions_of_a_picture_and_files_in_the_class_folders(root):
     (root / "captions.csv").unlink()
     for name in ("cat", "dog"):
-        rows = [(file.removeprefix(f"{name}/"), text) for file, text in pairs() if name in file]
+        rows = [(file.removeprefix(f"{name}/"), text) for file, text in PAIRS if name in file]
         more = [(file, 'a "quoted",\n two-line  text é') for file, _ in rows]
         write(root / name / "Captions.csv", rows + more)
     data = load(root)
@@ -139,18 +135,14 @@ def test_a_file_that_is_no_list_of_captions_is_refused(root, content, message):
 CAPTIONS = {"task.name": "clip", "task.captions": "folder", "data.augment.mixup": 0.0}
 
 
-def describe(pictures: Path) -> None:
-    words = {"dark": "a gloomy night", "bright": "a sunny day"}
-    paths = sorted(pictures.glob("*/*/*.png"))
-    rows = [(path.relative_to(pictures), words[path.parent.name]) for path in paths]
-    write(pictures / "captions.csv", rows)
-
-
 def test_captions_are_retrieved_and_the_vocabulary_is_kept(tiny, pictures):
     with pytest.raises(ConfigError, match=r"task.captions"):
         train(tiny, "run", CAPTIONS)
     assert not Path("run").exists()
-    describe(pictures)
+    words = {"dark": "a gloomy night", "bright": "a sunny day"}
+    paths = sorted(pictures.glob("*/*/*.png"))
+    rows = [(path.relative_to(pictures), words[path.parent.name]) for path in paths]
+    write(pictures / "captions.csv", rows)
     changes = {"optim.lr": 0.01, "train.epochs": 12, "train.ema_decay": None}
     changes |= {"train.precision": "fp32", "model.drop_path": 0.0, "task.vocabulary_size": 8}
     done = train(tiny, "run", CAPTIONS | changes)
@@ -196,8 +188,7 @@ def test_channels_are_averaged_long_sounds_cut_and_short_ones_padded(tmp_path):
         write_sound(tmp_path / f"{name}.wav", samples)
     names = [str(tmp_path / f"{name}.png") for name in "abcd"]
     found = read_sounds(tmp_path, [str(path) for path in tmp_path.glob("*.wav")], names)
-    assert found.shape == (4, NUM_SAMPLES)
-    assert found.dtype == torch.int16
+    assert (found.shape, found.dtype) == ((4, NUM_SAMPLES), torch.int16)
     assert found[0].abs().max() <= 1
     assert found[1, 100:].abs().max() == 0
     assert found[1, :100].equal(found[2, :100])
@@ -248,6 +239,9 @@ def test_a_folder_with_sounds_is_read_and_the_sounds_follow_the_pictures(picture
         assert len(data.test.extra["sound"]) == len(data.test)
 
 
+FUSION = {"task.name": "fusion", "task.sound": "folder", "task.sound_patch_size": 16}
+
+
 def test_sounds_that_no_task_reads_do_not_block_a_training(tiny, pictures):
     plain = load_data(DataSpec(name=f"imagefolder:{pictures}"))
     (pictures / "train/dark/memo.wav").write_bytes(b"")
@@ -259,15 +253,13 @@ def test_sounds_that_no_task_reads_do_not_block_a_training(tiny, pictures):
         for kind in ("sounds", "captions"):
             assert sum(f"{kind} are not used" in text for text in messages) == 1
     train(tiny, "classify")
-    changes = {"task.name": "fusion", "task.sound": "folder", "task.sound_patch_size": 16}
     with pytest.raises(InputError, match="pictures have no sound"):
-        train(tiny, "fusion", changes)
+        train(tiny, "fusion", FUSION)
 
 
 def test_a_training_hears_the_sounds_of_its_folder(tiny, pictures):
-    changes = {"task.name": "fusion", "task.sound": "folder", "task.sound_patch_size": 16}
     with pytest.raises(ConfigError, match=r"task\.sound: .* has no sounds; add NAME\.wav"):
-        train(tiny, "silent", changes)
+        train(tiny, "silent", FUSION)
     add_sounds(pictures)
-    done = train(tiny, "run", changes)
+    done = train(tiny, "run", FUSION)
     assert done.result["test_accuracy"] > 0.9

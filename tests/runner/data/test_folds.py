@@ -27,10 +27,8 @@ def pets(tmp_path):
     return tmp_path / "pets"
 
 
-def fold(root, seed: int, messages: list[str] | None = None, **options) -> DataSet:
-    heard = [] if messages is None else messages
-    options = {"folds": 3} | options
-    return load_data(spec(root, **options), seed=seed, on_message=heard.append)
+def fold(root, seed: int, on_message=ignore_message, **options) -> DataSet:
+    return load_data(spec(root, **{"folds": 3} | options), seed=seed, on_message=on_message)
 
 
 def contents(images) -> list[bytes]:
@@ -99,7 +97,7 @@ def test_a_test_set_of_its_own_is_left_out(tmp_path):
     root, messages = draw_pets(tmp_path / "pets"), []
     first = next((root / "train" / "cat").iterdir())
     (root / "test" / "cat" / "leak.png").write_bytes(first.read_bytes())
-    data = fold(root, 1, messages, folds=4)
+    data = fold(root, 1, messages.append, folds=4)
     assert (len(data.train), len(data.test)) == (12, 4)
     assert {name.partition("/")[0] for name in data.test.names} == {"train"}
     assert not any("accuracy is too high" in text for text in messages)
@@ -143,14 +141,14 @@ def test_a_run_is_measured_on_its_own_part(tiny, pictures):
 
 def grouped(sizes: dict[str, tuple[int, ...]], seed: int = 0) -> tuple[Images, dict[str, str]]:
     """Return images of noise. ``sizes`` is group -> number of images of each class."""
-    rows = [
-        (name, k) for name, counts in sizes.items() for k, n in enumerate(counts) for _ in range(n)
-    ]
-    pixels = np.random.default_rng(seed).integers(0, 256, (len(rows), 3, 4, 4), np.uint8)
-    names = tuple(str(row) for row in range(len(rows)))
-    labels = torch.tensor([label for _, label in rows])
-    groups = {name: group for name, (group, _) in zip(names, rows, strict=True)}
-    return Images(torch.from_numpy(pixels), labels, names=names), groups
+    labels: list[int] = []
+    groups: dict[str, str] = {}
+    for group, counts in sizes.items():
+        for label in (k for k, count in enumerate(counts) for _ in range(count)):
+            groups[str(len(labels))] = group
+            labels.append(label)
+    pixels = np.random.default_rng(seed).integers(0, 256, (len(labels), 3, 4, 4), np.uint8)
+    return Images(torch.from_numpy(pixels), torch.tensor(labels), names=tuple(groups)), groups
 
 
 def test_groups_leave_each_class_a_training_picture():

@@ -54,9 +54,9 @@ def pictures() -> list[Picture]:
 
 
 def png(pixels: np.ndarray) -> bytes:
-    with io.BytesIO() as file:
-        Image.fromarray(pixels).save(file, "PNG")
-        return file.getvalue()
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
 
 
 def file_name(row: int, picture: Picture) -> str:
@@ -214,11 +214,12 @@ def write_texts(prefix: str, root: Path, texts: list[str]) -> str:
         (["7", "7|x"], ["7", "7|x"], "one label", 0),
         ([" ", "a"], [], "", 0),
         (["x" * 1001, "a"], [], "", 0),
+        (["cat", "cat ", "dog", "\u00a0dog", "cat\u00a0"], ["cat", "dog"], "blanks", 0),
     ],
 )  # fmt: skip
 def test_labels_mean_the_same_in_each_format(prefix, texts, classes, noted, problems, tmp_path):
-    if prefix == "imagefolder" and len(texts[0]) > 255:
-        return  # no folder has such a name
+    if prefix == "imagefolder" and (len(texts[0]) > 255 or "cat " in texts[1:]):
+        return  # no folder has such a name, and not two such names of a class
     name = write_texts(prefix, tmp_path, texts * 6)
     if not classes:
         with pytest.raises(InputError, match=r"class|label"):
@@ -241,12 +242,6 @@ def test_the_names_of_classes_can_be_read_back_or_are_refused():
         assert Document(dump(both), "x").data == both
         with pytest.raises(ValueError, match="characters"):
             refuse_names([*names, *(f"{name}+" for name in names)])
-
-
-@WITH_GROUPS
-def test_labels_with_and_without_blanks_are_one_class(prefix, tmp_path):
-    name = write_texts(prefix, tmp_path, ["cat", "cat ", "dog", "\u00a0dog", "cat\u00a0"] * 4)
-    assert list_pictures(name).class_names == ("cat", "dog")
 
 
 def test_folders_with_and_without_blanks_are_one_class_over_the_splits(pictures, tmp_path):
@@ -306,10 +301,8 @@ WRITTEN = [
 def test_a_group_is_the_same_however_it_is_written(
     prefix, trained, tested, empty, pictures, tmp_path
 ):
-    torn = [
-        each._replace(group={"train": trained, "test": tested}.get(each.split, empty))
-        for each in pictures
-    ]
+    written = {"train": trained, "test": tested, "valid": empty}
+    torn = [each._replace(group=written[each.split]) for each in pictures]
     name = WRITERS[prefix](tmp_path / "own", torn)
     groups = group_of(list_pictures(name), None)
     assert [*groups.values()] == ["\xe9" if "e" in trained else trained] * 30, "others in no group"
@@ -317,14 +310,11 @@ def test_a_group_is_the_same_however_it_is_written(
 
 @WITH_GROUPS
 def test_a_split_that_divides_a_group_is_a_leak(prefix, pictures, tmp_path):
-    torn = [
-        each._replace(group=pictures[0].group) if each.split == "test" else each
-        for each in pictures
-    ]
+    group = pictures[0].group
+    torn = [each._replace(group=group) if each.split == "test" else each for each in pictures]
     name = WRITERS[prefix](tmp_path / "own", torn)
     leaks = load(name).leaks
-    assert len(leaks) == 6
-    assert all(f"(group '{pictures[0].group}')" in leak for leak in leaks)
+    assert sum(f"(group '{group}')" in leak for leak in leaks) == len(leaks) == 6
     found = check_folder(list_pictures(name), print)
     assert (found.num_problems, len(found.leaks)) == (6, 6)
     assert not found.left_out, "no test picture would be left"
@@ -335,10 +325,8 @@ def test_a_group_is_what_the_names_of_pictures_share(pictures, tmp_path):
     name = write_folder(tmp_path / "own", alone)
     flat = f"{name}/train"
     data = load(flat, group=r"(.*)_\d+\.png", val_split=6)
-    sides = [
-        {each.rpartition("_")[0] for each in part.names}
-        for part in (data.train, data.test, data.val)
-    ]
+    names = (part.names for part in (data.train, data.test, data.val))
+    sides = [{name.rpartition("_")[0] for name in part} for part in names]
     assert sum(map(len, sides)) == len(set.union(*sides)) == 12
     torn = [each._replace(group=f"{each.label} {row % 4}") for row, each in enumerate(pictures)]
     both = write_folder(tmp_path / "both", torn)
@@ -396,9 +384,8 @@ def test_channels_are_found_in_arrays(shape, chans, tmp_path):
 def test_16_bits_are_divided_by_257_in_arrays_and_in_files(tmp_path):
     wide = GENERATOR.integers(0, 2**16, (20, 9, 8), dtype=np.uint16)
     wide[:, 0, 0], wide[:, 0, 1] = 65535, 128
-    data = load(
-        save(tmp_path, x_train=wide, y_train=LABELS, x_test=wide[:4] // 2, y_test=LABELS[:4])
-    )
+    test = {"x_test": wide[:4] // 2, "y_test": LABELS[:4]}
+    data = load(save(tmp_path, x_train=wide, y_train=LABELS, **test))
     assert data.train.pixels[:, 0, 0, :2].unique(dim=0).tolist() == [[255, 0]]
     for row, label in enumerate(LABELS):
         folder = tmp_path / "pictures" / str(label)
@@ -495,6 +482,7 @@ def test_an_array_has_the_bytes_that_its_header_promises(header, tmp_path):
 
 
 PLAIN = [0, 1] * 10
+COARSE = {"fine_label": PLAIN, "coarse": PLAIN}
 CLASS_LABEL = {"_type": "ClassLabel", "names": ["b", "a"]}
 
 
@@ -513,12 +501,7 @@ def write_columns(root: Path, features: object = None, **columns: Any) -> str:
         ({}, {"label": PLAIN, "split": ["train"] * 20}, ("0", "1"), "not used: split"),
         ({}, {"label": [0.0, 1.0, float("nan"), None] * 5}, ("0.0", "1.0"), "10 pictures"),
         ({}, {"label": PLAIN, "labels": PLAIN}, ("0", "1"), "'labels' is not used"),
-        (
-            {"fine_label": CLASS_LABEL, "coarse": CLASS_LABEL},
-            {"fine_label": PLAIN, "coarse": PLAIN},
-            ("b", "a"),
-            "'coarse' is not used",
-        ),
+        (dict.fromkeys(COARSE, CLASS_LABEL), COARSE, ("b", "a"), "'coarse' is not used"),
         ([1], {"label": PLAIN}, ("0", "1"), ""),
         ({"image": 3, "label": None}, {"label": PLAIN}, ("0", "1"), ""),
         ("[" * 100_000, {"label": PLAIN}, ("0", "1"), ""),

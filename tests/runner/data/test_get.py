@@ -32,11 +32,7 @@ def archive(contents, tmp_path) -> bytes:
 @pytest.fixture
 def server(archive, monkeypatch):
     """Serves /good, /moved, /wrong, /cut; else 404. Yields a function to set urls."""
-    bodies = {
-        "/good": archive,
-        "/wrong": b"x" * len(archive),
-        "/cut": archive[: len(archive) // 2],
-    }
+    bodies = {"/good": archive, "/wrong": b"x" * len(archive), "/cut": archive[: len(archive) // 2]}
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -59,9 +55,8 @@ def server(archive, monkeypatch):
 
         def serve(*paths: str) -> list[str]:
             hosts = tuple(base + path for path in paths)
-            monkeypatch.setitem(
-                CATALOGUE, "cifar10", replace(ROW, sizes=(len(archive),), hosts=hosts)
-            )
+            row = replace(ROW, sizes=(len(archive),), hosts=hosts)
+            monkeypatch.setitem(CATALOGUE, "cifar10", row)
             monkeypatch.setattr(torchvision.datasets.CIFAR10, "tgz_md5", md5(archive))
             return [f"{host}/{ARCHIVE}" for host in hosts]
 
@@ -180,7 +175,7 @@ def test_a_new_copy_replaces_the_old_one_but_not_what_a_link_leads_to(
     assert not is_link or contents_below(tmp_path / "elsewhere") == before
 
 
-def test_a_copy_that_fills_the_disk_loses_no_picture(mine, kept, monkeypatch):
+def test_a_copy_that_fills_the_disk_loses_no_picture(mine, kept, tmp_path, monkeypatch):
     before, copy2, done = contents_below(kept), shutil.copy2, []
 
     def fail_after_three(source: Path, target: Path) -> None:
@@ -194,14 +189,10 @@ def test_a_copy_that_fills_the_disk_loses_no_picture(mine, kept, monkeypatch):
             get_data("cifar10", str(mine), offline=True)
     assert contents_below(kept) == before
     assert get_data("cifar10", str(mine), offline=True).kind == "folders"
-
-
-def test_a_full_or_forbidden_disk_is_a_resource_error(server, tmp_path, monkeypatch):
-    server("/good")
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "file"))
     with pytest.raises(ResourceError, match="VITCLI_CACHE"):
-        get_data("cifar10")
+        get_data("cifar10", str(mine), offline=True)
 
 
 def test_a_damaged_download_is_fetched_again_and_a_users_file_is_not_touched(

@@ -3,7 +3,6 @@
 import os
 import threading
 import unicodedata
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,7 +22,7 @@ from vitcli.runner.limits import available_memory
 pytestmark = pytest.mark.usefixtures("cache")
 
 
-def test_pictures_of_one_size_keep_it_and_others_are_read_at_32(root):
+def test_pictures_of_one_size_keep_it_and_others_are_read_at_32_by_each_fit(root):
     data = load(root)
     assert data.class_names == ("cat", "dog")
     assert data.train.pixels.shape == (16, 3, 20, 20)
@@ -34,14 +33,10 @@ def test_pictures_of_one_size_keep_it_and_others_are_read_at_32(root):
     assert any(torch.equal(dog, wanted) for dog in dogs)
     Image.new("RGBA", (50, 70)).save(root / "train" / "cat" / "tall.webp", lossless=True)
     Image.new("L", (9, 9)).save(root / "train" / "cat" / "grey.gif")
-    messages = [""]
-    assert load(root, messages).train.pixels.shape == (18, 3, 32, 32)
+    assert load(root).train.pixels.shape == (18, 3, 32, 32)
     assert load(root, resize=[16, 24]).img_size == (16, 24)
     (decoded,) = [p for p in data_status(f"imagefolder:{root}").decoded if "16x24" in p.name]
     assert decoded.suffix == ".safetensors"
-
-
-def test_each_fit_reads_other_pixels_of_the_same_files(root):
     add(root / "train" / "cat", 1, np.random.default_rng(1), (20, 40))
     assert len({load(root, fit=fit).data_hash for fit in ("crop", "pad", "crop", "stretch")}) == 3
 
@@ -54,8 +49,7 @@ def test_without_a_test_set_a_fifth_is_held_out_by_content(root, tmp_path):
         path.rename(path.with_name(f"other-name-{9 - i}.png"))
     assert load(root).data_hash == data.data_hash
     (root / "train").rename(tmp_path / "flat")
-    messages = [""]
-    assert load(tmp_path / "flat", messages).data_hash == data.data_hash
+    assert load(tmp_path / "flat").data_hash == data.data_hash
 
 
 def test_pictures_that_look_alike_stay_on_one_side(here):
@@ -83,8 +77,7 @@ def test_junk_and_empty_classes_are_passed_over_and_unused_pictures_are_counted(
     (root / "train" / "bird").mkdir()
     add(root / "train" / "dog" / "puppies", 3, np.random.default_rng(1))
     add(root / "train", 2, np.random.default_rng(2))
-    messages = [""]
-    data = load(root, messages)
+    data = load(root, messages := [""])
     assert (data.class_names, len(data.train)) == (("cat", "dog"), 16)
     for told in ("bird has no pictures", "puppies: ignored 3", "ignored 2 pictures", "README.txt"):
         assert any(told in text for text in messages), told
@@ -112,8 +105,7 @@ def test_skip_bad_gives_the_images_that_remain_if_the_files_are_deleted(root, tm
     bad = root / "train" / "cat" / "a.png"
     bad.write_text("hello")
     for _ in range(2):  # the second time from the cache
-        messages = [""]
-        data = load(root, messages, skip_bad=True)
+        data = load(root, messages := [""], skip_bad=True)
         assert len([text for text in messages if "train/cat/a.png" in text]) == 1
         with pytest.raises(InputError, match=r"a\.png"):
             load(root)
@@ -201,15 +193,12 @@ def test_after_an_interrupted_reading_other_pictures_can_be_read(root, monkeypat
 
 
 def test_free_memory_is_that_of_the_strictest_control_group(tmp_path):
-    def group(name: str, most: str) -> Path:
-        folder = tmp_path / name
-        folder.mkdir()
+    for name, most in (("inner", "max"), ("outer", "1000")):
+        (tmp_path / name).mkdir()
         values = {"max": most, "current": "900", "stat": "anon 500\ninactive_file 300\n"}
         for key, value in values.items():
-            (folder / f"memory.{key}").write_text(value)
-        return folder
-
-    groups = [group("inner", "max"), group("outer", "1000"), tmp_path / "none"]
+            (tmp_path / name / f"memory.{key}").write_text(value)
+    groups = [tmp_path / name for name in ("inner", "outer", "none")]
     assert available_memory(groups) == 1000 - 900 + 300
 
 
@@ -269,8 +258,7 @@ def test_predict_collects_the_files_that_train_reads(root):
 def test_a_test_set_may_have_another_name(root, name):
     (root / "train").rename(root / "Train")
     (root / "test").rename(root / name)
-    messages = [""]
-    data = load(root, messages)
+    data = load(root, messages := [""])
     assert (len(data.train), len(data.test)) == (16, 4)
     assert any(f"{name} is the test set" in text for text in messages) == (name != "Test")
 
@@ -284,8 +272,7 @@ def test_folders_beside_the_splits_are_not_silently_dropped(root):
     assert (folder.num_train, folder.num_test, folder.num_val) == (16, 4, 1)
     unused = [note.partition(" is not used")[0] for note in folder.notes]
     assert unused == [str(root / name) for name in ("training", "more")]
-    messages = [""]
-    assert load(root, messages).val is None
+    assert load(root).val is None
     for wanted in (1, 0.2):
         data = load(root, val_split=wanted)
         assert (len(data.train), data.val.labels.tolist()) == (16, [0])

@@ -1,7 +1,4 @@
-"""Named data sets: what is loaded, from where and from which formats, and what the cache keeps.
-
-The MD5 sums of tiny files replace the real ones.
-"""
+"""Named data sets: what is loaded, from where and from which formats, and what the cache keeps."""
 
 import gzip
 import io
@@ -10,28 +7,19 @@ import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import scipy.io
 import torch
+import torch.nn.functional as F
 import torchvision.datasets
 from pydantic import ValidationError
 from torch.testing import assert_close
 
-from tests.runner.data.conftest import (
-    ARCHIVE,
-    CIFAR,
-    FOLDER,
-    NAMES,
-    batch,
-    in_order,
-    md5,
-    same,
-    write_archive,
-    write_batches,
-    write_class_folders,
-)
+from tests.runner.data import conftest
+from tests.runner.data.conftest import CIFAR, FOLDER, in_order, md5, write_archive, write_batches
 from vitcli.core.data.source import Images, channel_stats
 from vitcli.core.spec import GENERATED, TASKS, DataSpec, ExperimentSpec
 from vitcli.runner.data import readers
@@ -46,15 +34,15 @@ pytestmark = pytest.mark.usefixtures("cache")
 def test_batches_archive_and_class_folders_give_the_same_arrays(tmp_path, tiny_batches, contents):
     batches = load_data(CIFAR, data_dir=write_batches(tmp_path / "a", contents))
     archive = load_data(CIFAR, data_dir=write_archive(tmp_path / "b", contents))
-    folders = load_data(CIFAR, data_dir=write_class_folders(tmp_path / "c", tiny_batches))
-    assert same(batches, archive)
-    assert same(batches, folders)
+    folders = load_data(CIFAR, data_dir=conftest.write_class_folders(tmp_path / "c", tiny_batches))
+    assert conftest.same(batches, archive)
+    assert conftest.same(batches, folders)
     assert batches.mean == folders.mean
-    assert batches.class_names == tuple(NAMES)
+    assert batches.class_names == tuple(conftest.NAMES)
     assert batches.train.pixels.shape == (200, 3, 32, 32)
     assert batches.train.labels.tolist() == sorted(batches.train.labels.tolist())
     wanted = tiny_batches["test_batch"][0][tiny_batches["test_batch"][1].index(3)]
-    cats = batches.test.pixels[batches.test.labels == NAMES.index("cat")]
+    cats = batches.test.pixels[batches.test.labels == conftest.NAMES.index("cat")]
     assert any(np.array_equal(cat.numpy(), wanted) for cat in cats)
 
 
@@ -64,12 +52,8 @@ class NetworkTouchedError(Exception):
 
 @pytest.fixture
 def no_network(monkeypatch):
-    def touched(*_: object, **__: object):
-        raise NetworkTouchedError
-
-    monkeypatch.setattr(socket, "socket", touched)
-    monkeypatch.setattr(socket, "getaddrinfo", touched)
-    monkeypatch.setattr(socket, "create_connection", touched)
+    for name in ("socket", "getaddrinfo", "create_connection"):
+        monkeypatch.setattr(socket, name, Mock(side_effect=NetworkTouchedError))
 
 
 @pytest.mark.usefixtures("no_network")
@@ -101,7 +85,7 @@ def test_a_damaged_cache_is_rebuilt(tmp_path, contents, cache, part, damage):
     (path,) = (cache / "arrays").glob(f"*.{part}")
     good = path.read_bytes()
     path.write_bytes(damage(good))
-    assert same(first, load_data(CIFAR, data_dir=root, on_message=messages.append))
+    assert conftest.same(first, load_data(CIFAR, data_dir=root, on_message=messages.append))
     assert any("is damaged" in text for text in messages)
     assert path.read_bytes() == good
 
@@ -119,12 +103,9 @@ def test_resize_keeps_the_order_and_doubles_exactly(tmp_path, contents):
     root = write_batches(tmp_path / "a", contents)
     native = load_data(CIFAR, data_dir=root)
     double = load_data(DataSpec(name="cifar10", resize=64), data_dir=root)
-    assert double.img_size == (64, 64)
     assert torch.equal(native.train.labels, double.train.labels)
     assert torch.equal(fitted(native.train.pixels, (64, 64)), double.train.pixels)
-    inner = torch.nn.functional.interpolate(
-        native.train.pixels.double(), scale_factor=2, mode="bilinear"
-    )
+    inner = F.interpolate(native.train.pixels.double(), scale_factor=2, mode="bilinear")
     assert_close(double.train.pixels.double(), inner.round(), atol=0, rtol=0)
     assert double.mean == channel_stats(double.train.pixels)[0]
 
@@ -132,7 +113,7 @@ def test_resize_keeps_the_order_and_doubles_exactly(tmp_path, contents):
 def test_the_validation_split_is_fixed_balanced_and_exact(tmp_path, tiny_batches, contents):
     spec = DataSpec(name="cifar10", val_split=37)
     one = load_data(spec, data_dir=write_batches(tmp_path / "a", contents))
-    other = load_data(spec, data_dir=write_class_folders(tmp_path / "b", tiny_batches))
+    other = load_data(spec, data_dir=conftest.write_class_folders(tmp_path / "b", tiny_batches))
     assert torch.equal(one.val.pixels, other.val.pixels)
     assert (len(one.train), len(one.val)) == (163, 37)
     assert sorted(torch.bincount(one.val.labels).tolist()) == [3] * 3 + [4] * 7
@@ -263,7 +244,7 @@ def test_an_archive_whose_paths_escape_writes_nothing(tmp_path, contents, cache,
     with pytest.raises(InputError, match="not the published archive"):
         load_data(CIFAR, data_dir=root)
     written = {p for p in tmp_path.rglob("*") if p.is_file() and cache not in p.parents}
-    assert written == {root / ARCHIVE}
+    assert written == {root / conftest.ARCHIVE}
 
 
 def tiny_mnist(monkeypatch, reader, root: Path) -> dict[str, np.ndarray]:
@@ -347,7 +328,7 @@ def test_cifar100_in_its_original_format(tmp_path, monkeypatch):
     files = {"meta": pickle.dumps({"fine_label_names": names}, protocol=2)}
     for split in ("train", "test"):
         pixels = generator.integers(0, 256, (100, 3, 32, 32), dtype=np.uint8)
-        files[split] = batch(pixels, list(range(100)), "fine_labels")
+        files[split] = conftest.batch(pixels, list(range(100)), "fine_labels")
         monkeypatch.setattr(reader, f"{split}_list", [[split, md5(files[split])]])
     monkeypatch.setattr(reader, "meta", {**reader.meta, "md5": md5(files["meta"])})
     (tmp_path / "cifar-100-python").mkdir()

@@ -18,7 +18,6 @@ LONGEST = 600
 
 
 def write_study(epochs: int, seeds: tuple[int, ...] = (0,)) -> None:
-    """Write a study of three variants."""
     Path("mine.yaml").write_text(STUDY % (epochs, list(seeds)))
 
 
@@ -44,12 +43,10 @@ def table_of(driver: subprocess.Popen[str], output: Path) -> list[dict[str, str]
 
 
 def talk(output: Path) -> str:
-    """Return what the command has said."""
     return output.with_name(f"{output.name}.txt").read_text()
 
 
 def wait_for(what: Callable[[], object], driver: subprocess.Popen[str], output: Path) -> None:
-    """Wait until something is so, while the command runs."""
     until = time.monotonic() + LONGEST
     while not what():
         assert driver.poll() is None, talk(output)

@@ -141,12 +141,11 @@ def test_the_next_call_reduces_full_checkpoints_to_weights(run):
     assert (left.name, left.parent.name) == ("weights.safetensors", "2")
 
 
-def test_the_budget_ends_a_study_as_partly_done(run):
+def test_neither_a_used_budget_nor_a_failure_with_fail_fast_starts_a_further_trial(run):
     with pytest.raises(PartlyError):
         run(train_here, budget=1e-9)
+    assert not [*ROOT.glob("*/seed*")]
 
-
-def test_fail_fast_starts_no_further_trial(run):
     def fail(folder: str) -> Ended:
         make_run(0, folder=ROOT / folder, state="running")
         return Ended(state="failed", reason="why")
@@ -241,9 +240,8 @@ def test_only_failures_in_a_row_end_the_trials(here, monkeypatch, ends, trained)
     engine = Fake(lambda folder: Ended(state=states[ends[int(folder)]], reason="why"))
     monkeypatch.setattr(drive, "LocalEngine", engine)
     seen: list[TrialEvent] = []
-    drive.Drive(here, Setup(threads=1), seen.append, max_failures=2).run(
-        [*map(str, range(len(ends)))]
-    )
+    driver = drive.Drive(here, Setup(threads=1), seen.append, max_failures=2)
+    driver.run([*map(str, range(len(ends)))])
     assert len(seen) == trained
 
 
@@ -331,9 +329,7 @@ root = Path(sys.argv[-1])
 for line in sys.stdin:
     folder = json.loads(line)["folder"]
     started = dict.fromkeys(("parameters", "num_train", "num_test", "epochs", "steps_per_epoch"), 1)
-    names = dict.fromkeys(
-        ("folder", "task", "headline", "data", "device", "precision", "kernels"), ""
-    )
+    names = dict.fromkeys("folder task headline data device precision kernels".split(), "")
     event = Started(**names, **started, first_step=0)
     print(to_line(TrialEvent(folder, event)), end="", flush=True)
     with (root / folder).open("a") as file:
@@ -347,10 +343,22 @@ for line in sys.stdin:
     print(to_line(TrialEvent(folder, Ended(state="finished"))), end="", flush=True)
 """
 """A worker that notes its cores in a file of the trial, and is killed once."""
+ANSWERING = """
+import json, os, sys, time
+from vitcli.runner.train.events import Ended, TrialEvent, to_line
+for line in sys.stdin:
+    folder = json.loads(line)["folder"]
+    print(to_line(TrialEvent(folder, %s)), end="", flush=True)
+"""
+"""A worker that ends each trial at once, with an event."""
 
 
-def test_a_process_that_closed_its_output_but_runs_on_is_killed(tmp_path, monkeypatch):
+def test_a_process_that_does_not_end_delays_no_study_and_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "EXIT_TIMEOUT", 0.2)
+    lingering = ANSWERING % 'Ended(state="finished")' + "time.sleep(600)"
+    monkeypatch.setattr(engine, "PROGRAM", ("-c", lingering))
+    workers = LocalEngine(tmp_path, ["a"], Setup(count=1, threads=1))
+    assert [event.event.state for event in workers.events(lambda: None)] == ["finished"]
     silent = ("-c", "import os, time; os.close(1); time.sleep(600)")
     monkeypatch.setattr(engine, "PROGRAM", silent)
     inbox: queue.Queue = queue.Queue()
@@ -386,16 +394,6 @@ def test_a_trial_killed_at_its_last_attempt_has_failed_and_others_finish(tmp_pat
     assert "SIGKILL" in found["killed"].reason
 
 
-ANSWERING = """
-import json, os, sys, time
-from vitcli.runner.train.events import Ended, TrialEvent, to_line
-for line in sys.stdin:
-    folder = json.loads(line)["folder"]
-    print(to_line(TrialEvent(folder, %s)), end="", flush=True)
-"""
-"""A worker that ends each trial at once, with an event."""
-
-
 def test_after_a_failed_gpu_another_process_takes_the_next_trial(tmp_path, monkeypatch):
     failing = ANSWERING % 'Ended(state="failed", reason=str(os.getpid()), exit=int(folder))'
     monkeypatch.setattr(engine, "PROGRAM", ("-c", failing))
@@ -405,14 +403,6 @@ def test_after_a_failed_gpu_another_process_takes_the_next_trial(tmp_path, monke
     first, second, third, fourth = [event.reason for event in events if isinstance(event, Ended)]
     assert first == second, "the data of one trial were bad"
     assert len({second, third, fourth}) == 3
-
-
-def test_a_process_that_does_not_end_does_not_delay_the_study(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "EXIT_TIMEOUT", 0.2)
-    lingering = ANSWERING % 'Ended(state="finished")' + "time.sleep(600)"
-    monkeypatch.setattr(engine, "PROGRAM", ("-c", lingering))
-    workers = LocalEngine(tmp_path, ["a"], Setup(count=1, threads=1))
-    assert [found.event.state for found in workers.events(lambda: None)] == ["finished"]
 
 
 @pytest.fixture
@@ -439,12 +429,9 @@ def test_a_trial_that_diverged_under_another_driver_is_not_trained_again(planned
     assert found.state == "failed", "its folder belongs to another configuration"
 
 
-def test_a_driver_replaces_fields_of_the_plan_for_its_own_trials(planned):
+def test_a_driver_replaces_fields_of_the_plan_and_leaves_others_their_trials(planned):
     planned.set_status("interrupted", 300)
     assert "abacus" in end(request={"device": "abacus"}).reason
-
-
-def test_a_trial_that_another_process_trains_is_left_to_it(planned):
     planned.set_status("running", 300)
     with planned.lock():
         found = end()

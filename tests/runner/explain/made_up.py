@@ -18,17 +18,12 @@ SIZES: dict[str, Any] = {"img_size": 16, "in_chans": 3, "num_classes": 3}
 SMALL = SIZES | {"embed_dim": 16, "depth": 2, "num_heads": 2, "mlp_ratio": 2.0, "patch_size": 4}
 
 
-def make_model(**fields: Any) -> Any:
+def make_subject(picture_name: str = "noise", **fields: Any) -> Subject:
     """Return an untrained model on 16x16 pictures of three classes, a grid of 4x4 patches."""
     model = build_vit(VitSpec(**(SMALL | {"pool": "mean"} | fields)), 0).eval()
     with torch.no_grad():  # biases, positions and the head start at zero
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.manual_seed(1)))
-    return model
-
-
-def make_subject(picture_name: str = "noise", **fields: Any) -> Subject:
-    model = make_model(**fields)
     pixels = torch.randint(0, 256, (3, 16, 16), generator=torch.manual_seed(2)).to(torch.uint8)
     data = DataSpec(mean=(0.5,) * 3, std=(0.25,) * 3, class_names=("a", "b", "c"))
     spec = ExperimentSpec(model=model.spec, data=data)

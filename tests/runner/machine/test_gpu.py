@@ -7,13 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from tests.core.trainings import train_state
+from tests.core.trainings import epoch_batches, train_state
 from tests.runner.train.conftest import stops_after, train
 from vitcli.core.ops.backend import attention
 from vitcli.core.randomness import seed_step
-from vitcli.core.spec import OPTIMIZERS
+from vitcli.core.spec import OPTIMIZERS, AugmentSpec, DataSpec
+from vitcli.runner.data.load import load_data
 from vitcli.runner.machine.device import pick_device
+from vitcli.runner.run.checkpoint import Checkpoint
 from vitcli.runner.run.record import read_record
+from vitcli.runner.train.build import compiled_batch
 
 pytestmark = [
     pytest.mark.gpu,
@@ -31,18 +34,13 @@ def test_every_precision_learns(tiny, precision, compiled):
     outcome = train(tiny, "run", changes, device="cuda", on_message=messages.append)
     assert outcome.result["precision"] == precision
     assert not [text for text in messages if "failed" in text]
-    losses = [record["test_loss"] for record in read_record(outcome.run).metrics]
+    losses = [record["test_loss"] for record in read_record(outcome.folder).metrics]
     assert losses[-1] < 0.8 * losses[0]
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("policy", ["rand_augment", "trivial_augment"])
 def test_augmentation_gives_the_pixels_of_the_cpu(pictures, policy, compiled):
-    from tests.core.trainings import epoch_batches
-    from vitcli.core.spec import AugmentSpec, DataSpec
-    from vitcli.runner.data.load import load_data
-    from vitcli.runner.train.build import compiled_batch
-
     data = load_data(DataSpec(name=f"imagefolder:{pictures}"))
     spec = AugmentSpec(crop_padding=1, flip="random", policy=policy, erasing=0.5, cutmix=1.0)
     options = {"mean": data.mean, "std": data.std}
@@ -89,7 +87,7 @@ def test_a_stopped_run_goes_on_where_it_was(tiny):
     with stops_after(7):
         train(tiny, "stopped", changes, device="cuda")
     resumed = train(tiny, "stopped", changes, device="cuda", resume=True)
-    lines = [read_record(outcome.run).metrics for outcome in (calm, resumed)]
+    lines = [read_record(outcome.folder).metrics for outcome in (calm, resumed)]
     for one, other in zip(*lines, strict=True):
         assert other["train_loss"] == pytest.approx(one["train_loss"], rel=1e-3)
 
@@ -116,12 +114,7 @@ def test_graphs_go_on_with_the_steps_of_an_uninterrupted_training():
         steps = itertools.chain.from_iterable(map(state.run_epoch, range(3)))
         for _ in range(count):
             next(steps)
-
-    def part(prefix: str) -> dict[str, torch.Tensor]:
-        found = {name.partition(".")[::2]: each for name, each in stopped.tensors().items()}
-        return {name: each for (start, name), each in found.items() if start == prefix}
-
-    resumed.load(6, part, None)
+    resumed.load(6, Checkpoint(6, stopped.tensors(), {}).part, None)
     for epoch in (1, 2):
         list(resumed.run_epoch(epoch))
     assert_close(resumed.tensors(), whole.tensors(), rtol=1e-3, atol=1e-5)

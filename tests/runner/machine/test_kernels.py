@@ -19,13 +19,9 @@ from vitcli.runner.machine.kernels import SIMD, choose_kernels, load_kernels, na
 from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir
 
+pytestmark = pytest.mark.usefixtures("here")  # whose cache of compiled kernels all tests share
 CPU, BF16 = torch.device("cpu"), torch.bfloat16
 WIDE = {"embed_dim": 48, "num_heads": 3, "img_size": (16, 16), "patch_size": 4}
-
-
-@pytest.fixture(autouse=True)
-def _cache(here) -> None:
-    """Compiled once for all tests."""
 
 
 def test_for_bf16_on_a_cpu_that_has_them_the_kernels_are_chosen(native_machine):
@@ -76,10 +72,8 @@ def test_in_fp32_the_kernels_of_the_processor_are_chosen(kind, monkeypatch):
 
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_without_a_compiler_that_works_torch_computes_and_it_is_said(here, monkeypatch, is_broken):
-    broken = here / "cc"
-    broken.write_text(
-        "#!/bin/sh\n[ $1 = --version ] || { echo 'x.c: error: broken' >&2; exit 1; }\n"
-    )
+    broken, test = here / "cc", "[ $1 = --version ] || { echo 'x.c: error: broken' >&2; exit 1; }"
+    broken.write_text(f"#!/bin/sh\n{test}\n")
     broken.chmod(0o755)
     monkeypatch.setattr(kernels, "cpu_kind", lambda: "amx")
     monkeypatch.setattr(kernels, "load_kernels", load_kernels.__wrapped__)

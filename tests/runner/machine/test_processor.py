@@ -6,15 +6,8 @@ import platform
 import pytest
 import torch
 
-from tests.runner.machine.processors import (
-    AVX2,
-    AVX512,
-    GRAVITON2,
-    GRAVITON3,
-    SAPPHIRE_RAPIDS,
-    ZEN4,
-    x86,
-)
+from tests.runner.machine import processors
+from tests.runner.machine.processors import AVX2, AVX512, ZEN4, x86
 from vitcli.runner.limits import cpu_quota, divide_cores, usable_cores
 from vitcli.runner.machine import device, products
 from vitcli.runner.machine.device import computes_bf16, cpu_kind, pick_precision, prefers_bf16
@@ -26,11 +19,11 @@ from vitcli.runner.machine.products import warn_if_emulated
     [
         (AVX512, False, False),
         (ZEN4, True, True),
-        (SAPPHIRE_RAPIDS, True, True),
+        (processors.SAPPHIRE_RAPIDS, True, True),
         (x86("AVX2", onednn=True, bf16=True, amx=True), False, False),  # limited by ATen
         (x86("AVX512", onednn=False, bf16=True, amx=True), False, False),  # limited by oneDNN
-        (GRAVITON2, False, False),
-        (GRAVITON3, True, False),
+        (processors.GRAVITON2, False, False),
+        (processors.GRAVITON3, True, False),
     ],
 )
 def test_where_bf16_is_computed_and_where_auto_takes_it(monkeypatch, cpu, computes, prefers):

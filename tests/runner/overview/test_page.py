@@ -31,9 +31,8 @@ def runs(**options: Any) -> dict[str, dict[str, Any]]:
 
 def test_a_study_comes_with_its_baseline_first_and_its_progress():
     make_run(0, folder=RUNS / "older", meta={"started": "2020-01-01T00:00:00Z"})
-    make_study_folder(
-        {"no-ffn/seed0": "finished", "full/seed0": "finished", "full/seed1": "missing"}
-    )
+    finished = dict.fromkeys(("no-ffn/seed0", "full/seed0"), "finished")
+    make_study_folder(finished | {"full/seed1": "missing"})
     plan = json.loads((RUNS / "parts/plan.json").read_text())
     plan["trials"] = {"full/seed0": plan["trials"].pop("full/seed0"), **plan["trials"]}
     commit_json(RUNS / "parts/plan.json", plan)
@@ -48,11 +47,9 @@ def test_seeds_of_one_folder_share_a_variant_and_other_folders_do_not():
     make_run(0)
     make_run(1)
     make_run(0, folder=RUNS / "pets")
-    assert {name: run["variant"] for name, run in runs().items()} == {
-        "quickstart/train/seed0": "quickstart/train",
-        "quickstart/train/seed1": "quickstart/train",
-        "pets": "pets",
-    }
+    seeds = [f"quickstart/train/seed{seed}" for seed in (0, 1)]
+    variants = {name: run["variant"] for name, run in runs().items()}
+    assert variants == dict.fromkeys(seeds, "quickstart/train") | {"pets": "pets"}
     assert [*runs(folder=RUNS / "quickstart/train/seed0")] == ["quickstart/train/seed0"]
     found = runs(folder=RUNS / "quickstart/train")
     assert [run["variant"] for run in found.values()] == [*found] == ["seed0", "seed1"]
@@ -90,13 +87,10 @@ def test_links_lead_only_to_reports_that_exist_and_never_to_a_scheme():
     assert collected(page=RUNS / "parts/report.html")["studies"][0]["links"] == []
 
 
-def test_only_a_field_of_vitcli_with_a_word_of_its_own_is_shortened():
+def test_a_setting_has_four_digits_a_short_name_of_its_own_and_no_folder():
     fields = ("model.img_size", "optim.name", "model.seed", "model.wide")
     shown = ["img_size=4", "optim.name=4", "model.seed=4", "model.wide=4"]
     assert [short_setting(field, 4) for field in fields] == shown
-
-
-def test_a_setting_has_four_digits_and_no_folder_is_shown():
     changes = {"optim.lr": 0.0011781448719376517, "data.name": "imagefolder:/home/me/my pets"}
     run = make_run(0, folder=RUNS / "x", changes=changes)
     run.set_status("failed", 0, "/home/me/acme/a.png: cannot be read")
@@ -114,11 +108,8 @@ def test_values_of_any_type_in_any_file_are_shown_or_left_out(value):
     run = make_run(0, folder=RUNS / "x")
     for name in FILES:
         if name.endswith(".json"):
-            known = readable_json(run.path / name) | {
-                "typed": [],
-                "sessions": [],
-                "batch_size_shrunk_from": 1,
-            }
+            known = readable_json(run.path / name)
+            known |= {"typed": [], "sessions": [], "batch_size_shrunk_from": 1}
             kept = {"state", "step"} if name == "status.json" else set()
             commit_json(run.path / name, {k: v if k in kept else value for k, v in known.items()})
     run.set_metrics([{"step": 800, "epoch": 1, "test_accuracy": value, "lr": 0.1}])
@@ -167,7 +158,7 @@ def test_the_time_left_of_a_short_try_counts_its_batches():
         assert Watcher(STUDY).read().seconds_left == pytest.approx(3 * 0.2)
 
 
-def test_it_has_ended_when_every_trial_has_a_result():
+def test_a_study_has_ended_when_every_trial_has_a_result():
     states = {"full/seed0": "finished", "no-ffn/seed0": "diverged", "no-ffn/seed1": "missing"}
     make_study_folder(states, saved=("no-ffn/seed1",))
     assert Watcher(STUDY).read().has_ended

@@ -42,19 +42,15 @@ def reseal(path: Path, **changes: object) -> None:
     path.write_bytes(to_hashed_json(manifest | changes))
 
 
-def test_tied_weights_are_saved_twice(tmp_path):
-    weight = torch.ones(2)
-    tied = Checkpoint(1, {"model.a": weight, "model.b": weight}, {})
-    assert load_checkpoint(save_checkpoint(tmp_path, tied)).part("model").keys() == {"a", "b"}
-
-
-def test_what_is_saved_is_loaded(tmp_path):
+def test_what_is_saved_is_loaded_and_tied_weights_are_saved_twice(tmp_path):
     saved = make(7)
     loaded = load_checkpoint(save_checkpoint(tmp_path, saved))
     assert loaded.step == 7
     assert loaded.state == saved.state
     assert_close(loaded.tensors, saved.tensors, rtol=0, atol=0)
     assert loaded.part("model").keys() == {"a"}
+    tied = Checkpoint(1, dict.fromkeys(("model.a", "model.b"), torch.ones(2)), {})
+    assert load_checkpoint(save_checkpoint(tmp_path, tied)).part("model").keys() == {"a", "b"}
 
 
 def test_only_a_checkpoint_with_its_progress_can_be_continued(tmp_path):
@@ -119,14 +115,19 @@ def test_a_state_of_another_type_is_damage_even_with_the_right_hash(tmp_path, na
         load_checkpoint(path)
 
 
-def test_a_newer_format_is_named_and_not_taken_for_damage(tmp_path):
-    path = save_checkpoint(tmp_path, make(1)) / MANIFEST
-    reseal(path, format=99)
+def test_a_newer_format_is_named_and_bytes_that_are_no_tensors_are_damage(tmp_path):
+    path = save_checkpoint(tmp_path, make(1))
+    (path / TENSORS).write_bytes(b"garbage")
+    reseal(path / MANIFEST, files={TENSORS: {"sha256": files.sha256(b"garbage"), "bytes": 7}})
+    with pytest.raises(InputError, match="damaged"):
+        load_checkpoint(path)
+    reseal(path / MANIFEST, format=99)
     with pytest.raises(InputError, match="format 99"):
         latest_checkpoint(tmp_path, print)
 
 
-def test_the_newest_whole_checkpoint_is_taken(tmp_path):
+def test_the_newest_whole_checkpoint_is_taken_and_only_damaged_ones_are_an_error(tmp_path):
+    assert latest_checkpoint(tmp_path, print) is None
     for step in (2, 10, 1, 9):
         save_checkpoint(tmp_path, make(step))
     prune(tmp_path, {2, 9, 10})
@@ -137,21 +138,10 @@ def test_the_newest_whole_checkpoint_is_taken(tmp_path):
     latest = latest_checkpoint(tmp_path, messages.append)
     assert latest.step == 9
     assert "damaged" in messages[0]
-
-
-def test_only_damaged_checkpoints_are_an_error_and_none_is_a_start(tmp_path):
-    assert latest_checkpoint(tmp_path, print) is None
-    (save_checkpoint(tmp_path, make(1)) / TENSORS).unlink()
+    for step in (9, 2):
+        (tmp_path / f"{step}" / TENSORS).unlink()
     with pytest.raises(InputError, match="every checkpoint is damaged"):
         latest_checkpoint(tmp_path, lambda _: None)
-
-
-def test_bytes_that_are_no_tensors_are_damage_even_with_the_right_hash(tmp_path):
-    path = save_checkpoint(tmp_path, make(1))
-    (path / TENSORS).write_bytes(b"garbage")
-    reseal(path / MANIFEST, files={TENSORS: {"sha256": files.sha256(b"garbage"), "bytes": 7}})
-    with pytest.raises(InputError, match="damaged"):
-        load_checkpoint(path)
 
 
 def test_the_weights_of_a_finished_run_are_kept_and_may_be_kept_again(tmp_path):
@@ -182,9 +172,9 @@ ROW = TASKS["classify"]
 
 
 def archive(save=np.savez, **arrays) -> bytes:
-    with io.BytesIO() as file:
-        save(file, **arrays)
-        return file.getvalue()
+    file = io.BytesIO()
+    save(file, **arrays)
+    return file.getvalue()
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

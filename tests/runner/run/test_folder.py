@@ -73,7 +73,7 @@ def test_what_is_no_run_is_said(here):
         find_run("nothing")
 
 
-def test_a_changed_experiment_has_a_folder_of_its_own():
+def test_a_name_or_a_changed_experiment_has_a_folder_of_its_own():
     assert RunDir(Path("-dash")).command("eval") == "vitcli eval ./-dash", "it is no option"
     spec = ExperimentSpec(seed=3)
     assert default_path("tiny", spec, changed=False) == Path("runs/tiny/train/seed3")
@@ -81,6 +81,10 @@ def test_a_changed_experiment_has_a_folder_of_its_own():
     assert changed.parent.name.startswith("train-")
     with pytest.raises(ConfigError, match="cannot be called"):
         default_path(".hidden", spec, changed=False)
+    assert named_folder("my pets") == RUNS / "my pets"
+    for name in (" ", "a/b", "..", "auto", "quickstart", "a\nb"):
+        with pytest.raises(ConfigError, match="--name"):
+            named_folder(name)
 
 
 def test_temporary_files_go_and_a_changed_configuration_has_another_hash(here):
@@ -125,16 +129,8 @@ def test_a_configuration_that_the_disk_does_not_give_is_named(here, monkeypatch)
         run.spec()
 
 
-def test_a_plain_name_names_a_folder_under_runs():
-    assert named_folder("my pets") == RUNS / "my pets"
-    for name in (" ", "a/b", "..", "auto", "quickstart", "a\nb"):
-        with pytest.raises(ConfigError, match="--name"):
-            named_folder(name)
-
-
 NAME = "cifar10-pocket"
 POCKET = RunDir(BUNDLED / NAME)
-EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 
 
 def test_the_package_holds_one_small_model_that_says_what_it_is():
@@ -144,22 +140,17 @@ def test_the_package_holds_one_small_model_that_says_what_it_is():
     record, card = read_record(POCKET), (POCKET.path / "README.md").read_text()
     result = record.result
     assert result["test_accuracy"] >= 0.85
-    assert (
-        result["epochs"] == POCKET.spec().train.epochs == read_record(POCKET).metrics[-1]["epoch"]
-    )
+    assert result["epochs"] == POCKET.spec().train.epochs == record.metrics[-1]["epoch"]
     assert f"{100 * result['test_accuracy']:.2f} % of 10,000 images" in card
     assert record.data_hash in card
 
 
-def test_it_was_trained_by_the_experiment_of_its_name(here):
-    file = load_experiment(str(EXPERIMENTS / f"{NAME}.yaml")).spec
+def test_it_was_trained_by_the_experiment_of_its_name_and_is_only_read(here):
+    file = load_experiment(NAME).spec
     meta = read_record(POCKET).meta
     changed = differences(with_data_defaults(file, POCKET.spec(), meta), POCKET.spec())
     assert set(changed) <= {"task.teacher.sha256"}
     assert not meta["dirty"]
-
-
-def test_it_is_only_read(here):
     with pytest.raises(ConfigError, match="is a bundled model"):
         remove_runs([find_run(NAME)])
     with pytest.raises(ConfigError, match="is a bundled model"):

@@ -21,22 +21,15 @@ JSON = ("meta.json", "result.json", "status.json")
 ALL = (*JSON, "metrics.jsonl", "config.yaml")
 
 
-def remove(path: Path) -> None:
-    path.unlink()
-
-
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
 
 
-def write(content: bytes) -> Callable[[Path], None]:
-    def damage(path: Path) -> None:
-        path.write_bytes(content)
-
-    return damage
+def write(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
 
 
-def change(**values: Any) -> Callable[[Path], None]:
+def change(**values: Any) -> Callable[[Path], object]:
     return lambda path: commit_json(path, json.loads(path.read_text()) | values)
 
 
@@ -57,7 +50,7 @@ DAMAGED = [
     *((name, write(text)) for name in JSON for text in (b"[1]", b"{", b'{"a": NaN}', b"1e999")),
     *((name, write(bytes(20))) for name in (*JSON, "config.yaml")),
     *((name, make_folder) for name in ALL),
-    *((name, remove) for name in ALL if name != "status.json"),
+    *((name, Path.unlink) for name in ALL if name != "status.json"),
     ("metrics.jsonl", cut),
     *(("metrics.jsonl", write(content)) for content in (b"", bytes(20))),
     ("status.json", change(state="asleep")),
@@ -167,7 +160,7 @@ def test_a_result_can_be_taken_back():
     assert read_record(run).result == {}
 
 
-def test_numbers_are_those_of_the_end_or_those_reached_so_far():
+def test_numbers_are_those_of_the_end_or_reached_so_far_and_of_validation_images_in_a_search():
     run = make_run(state="running")
     assert read_record(run).numbers["epochs"] == 3
     assert read_record(run).test_score == 0.5
@@ -175,6 +168,11 @@ def test_numbers_are_those_of_the_end_or_those_reached_so_far():
     assert read_record(run).test_score == 0.7
     run.set_status("interrupted", 300, "stopped", {"test_accuracy": 7})
     assert read_record(run).test_score == 0.5, "an impossible number is left out"
+    facts = {"test_accuracy": None, "val_accuracy": 0.25, "num_test": 0}
+    run = make_run(result=facts)
+    run.set_metrics([record(8, 0.1) | {"test_accuracy": None}])
+    found = read_record(run)
+    assert (found.score, found.is_validation) == (0.25, True)
 
 
 def test_the_headline_of_own_code_is_known_without_the_code():
@@ -185,21 +183,12 @@ def test_the_headline_of_own_code_is_known_without_the_code():
     found = read_record(run)
     assert (found.test_score, found.headline.higher_is_better) == (0.25, False)
     assert found.headline.text(0.25) == "0.250"
-    change(headline=stated | {"scale": 100, "unit": "%", "higher_is_better": True})(
-        run.path / "meta.json"
-    )
+    percent = stated | {"scale": 100, "unit": "%", "higher_is_better": True}
+    change(headline=percent)(run.path / "meta.json")
     assert read_record(run).headline.text(0.25) == "25.000 %"
     for wrong in ("rmse", {"name": "rmse"}, stated | {"digits": 10**6, "higher_is_better": True}):
         change(headline=wrong)(run.path / "meta.json")
         assert read_record(run).headline.name == "accuracy"
-
-
-def test_a_search_is_judged_by_its_validation_images():
-    facts = {"test_accuracy": None, "val_accuracy": 0.25, "num_test": 0}
-    run = make_run(result=facts)
-    run.set_metrics([record(8, 0.1) | {"test_accuracy": None}])
-    found = read_record(run)
-    assert (found.score, found.is_validation) == (0.25, True)
 
 
 def test_an_entry_of_a_document_and_a_saved_trial_are_read_back():

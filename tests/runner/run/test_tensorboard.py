@@ -56,11 +56,6 @@ def fill_disk(monkeypatch, capacity: int = 0) -> None:
     monkeypatch.setattr(Path, "open", open_file)
 
 
-def tags(folder: Path) -> set[str]:
-    (file,) = folder.glob("events.out.tfevents.*")
-    return {v.tag for event in LegacyEventFileLoader(str(file)).Load() for v in event.summary.value}
-
-
 def test_a_full_disk_does_not_change_or_stop_a_training(tiny, here, monkeypatch, copy_of_run):
     calm = RunDir(copy_of_run(here / "calm"))
     messages: list[str] = []
@@ -99,7 +94,10 @@ def test_a_run_that_continues_with_space_on_the_disk_has_all_numbers(tiny, here,
     assert not [*(here / "run").glob("events*")]
     done = train(tiny, "run", resume=True)
     assert "lost_events" not in done.result
-    assert {"loss/train", "accuracy/test", "images/augmented"} <= tags(here / "run")
+    (file,) = (here / "run").glob("events.out.tfevents.*")
+    events = LegacyEventFileLoader(str(file)).Load()
+    tags = {value.tag for event in events for value in event.summary.value}
+    assert {"loss/train", "accuracy/test", "images/augmented"} <= tags
 
 
 @pytest.mark.parametrize("capacity", [0, 100])
@@ -128,9 +126,8 @@ def test_the_table_of_runs_has_the_settings_that_differ(tiny, here):
     board = Context(TBContext(data_provider=provider))
     found = board.hparams_metadata(RequestContext(), "")
     columns = board.experiment_from_metadata(RequestContext(), "", True, found, [])
-    assert {each.name for each in columns.hparam_infos} == {
-        *("experiment", "data.name", "seed", "model.depth", "train.limit_batches", "train.epochs")
-    }
+    names = "experiment data.name seed model.depth train.limit_batches train.epochs"
+    assert {each.name for each in columns.hparam_infos} == {*names.split()}
     assert columns.metric_infos[0].name.tag == "accuracy/test"
 
 
@@ -140,11 +137,9 @@ def test_the_settings_of_a_trial_are_those_that_its_study_varies(here):
     run = make_run(1, folder=ROOT / "deep/seed1", meta={"variant": "deep"})
     write_plan(plan_study(study, ROOT, ()), Options())
     found = compared_settings(read_record(run))
-    assert {name: found[name] for name in ("variant", "seed")} == {"variant": "deep", "seed": 1}
-    assert found.keys() - {"experiment", "data.name"} == {
-        *("variant", "seed", "model.depth", "model.embed_dim")
-    }
-    assert (found["model.depth"], found["model.embed_dim"]) == (2, 64)
+    settings = {name: found[name] for name in found.keys() - {"experiment", "data.name"}}
+    varied = {"model.depth": 2, "model.embed_dim": 64}
+    assert settings == {"variant": "deep", "seed": 1} | varied
     plan = read_plan(ROOT)
     plan["trials"]["deep/seed1"]["setting"] = {"optim.lr": 0.5}  # of a search
     commit_json(ROOT / "plan.json", plan)

@@ -3,6 +3,7 @@
 import json
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from tests.own_code import forget
 from tests.runner.study.trials import write_study
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.config import config_hash, load_experiment, merge
+from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.seeds import parse_seeds
 from vitcli.runner.study.collect import command, read_results
@@ -41,15 +42,9 @@ def test_a_variant_is_the_base_with_its_changes_only(here):
 
 
 def test_what_a_row_changes_is_its_difference_from_the_baseline(here):
-    text = """
-base: quickstart
-train: {epochs: 2}
-seeds: [0]
-variants:
-  long: {train.epochs: 9, optim.lr: 0.5}
-  short: {}
-  wide: {train.epochs: 9, optim.lr: 0.25, model.embed_dim: 32}
-"""
+    first = "long: {train.epochs: 9, optim.lr: 0.5}, short: {}"
+    last = "wide: {train.epochs: 9, optim.lr: 0.25, model.embed_dim: 32}"
+    text = f"base: quickstart\ntrain: {{epochs: 2}}\nseeds: [0]\nvariants: {{{first}, {last}}}"
     doc = read_results(write_study(text), here / "runs")
     lr = load_experiment("quickstart").spec.optim.lr
     assert [row.changes for row in doc.rows] == [
@@ -184,16 +179,14 @@ def test_a_mistake_is_reported_with_file_and_line(here, text, message):
 
 
 def test_a_model_that_cannot_be_built_is_found_before_training(here):
-    text = "base: quickstart\nseeds: [0]\nvariants: {a: {}, b: {model.patch_size: 5}}"
-    with pytest.raises(ConfigError, match=r"variant 'b': .*patch_size 5"):
-        model_sizes(write_study(text))
+    with pytest.raises(ConfigError, match=r"variant 'no-norm': .*patch_size 5"):
+        model_sizes(write_study(STUDY.replace("model.norm: none", "model.patch_size: 5")))
 
 
 def test_the_same_setting_needs_the_same_model_data_and_length():
     assert is_same_setting(load_study("ablation-cifar10"))
-    assert not is_same_setting(load_study("ablation-cifar10-short")), "50 epochs are not 300"
-    assert not is_same_setting(load_study("ablation-cifar10-tiny")), "another model"
-    assert not is_same_setting(load_study("ablation-positions")), "no reference"
+    for other in ("cifar10-short", "cifar10-tiny", "positions"):  # the last has no reference
+        assert not is_same_setting(load_study(f"ablation-{other}"))
 
 
 NET = """
@@ -216,10 +209,10 @@ def test_another_family_replaces_the_model_wherever_it_is_named(here, changes, f
     own_code.load([here / "net.py"])
     typed = load_experiment("quickstart", changes).spec
     assert {name: getattr(typed.model, name) for name in fields} == fields
-    nested = merge({}, {})
+    nested: dict[str, Any] = {}
     for field, value in changes.items():
         part, _, name = field.partition(".")
-        nested = merge(nested, {part: {name: value}})
+        nested.setdefault(part, {})[name] = value
     for variant in (changes, nested):
         text = json.dumps({"base": "quickstart", "seeds": [0], "variants": {"a": {}, "b": variant}})
         assert write_study(text).variants[1].spec == typed

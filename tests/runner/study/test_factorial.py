@@ -1,17 +1,14 @@
 """Factorial studies: effects, and a study from file to table. tests/judges has R's effects."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 
 from tests.fabricated_study import make_study
-from tests.figure_checks import faults
 from tests.runner.study.trials import write_study
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.definition import cells
 from vitcli.runner.study.factorial import build_effects, cell_scores, chance_score, effects
-from vitcli.runner.study.figures import FIGURES, figures_of
+from vitcli.runner.study.figures import figures_of
 from vitcli.runner.study.result import Origin, StudyResult
 
 PARTS = ("a", "b", "c")
@@ -32,9 +29,8 @@ def scores(main, pairs, *, seeds=3, noise=0.0):
 
 def test_an_effect_is_found_at_the_level_of_a_whole_seed():
     made = scores({"a": 30.0}, {("a", "c"): 2.0}, seeds=5, noise=1.0)
-    found = {
-        planned: {"".join(e.parts): e for e in effects(PARTS, made, planned)} for planned in (3, 5)
-    }
+    rows = {planned: effects(PARTS, made, planned) for planned in (3, 5)}
+    found = {planned: {"".join(e.parts): e for e in row} for planned, row in rows.items()}
     assert (found[3]["a"].decided_at, found[5]["a"].decided_at) == (5, 5)
     assert found[5]["b"].decided_at is None
     wide, narrow = (found[planned]["a"] for planned in (3, 5))
@@ -117,4 +113,3 @@ def test_effects_wait_for_a_second_seed_and_have_a_figure_before():
     doc = made(**{name: row[:1] for name, row in SCORES.items()})
     assert build_effects(doc).rows == ()
     assert [*figures_of(doc)] == ["effects", "curves"]
-    assert faults(partial(FIGURES["effects"], doc)) == []

@@ -85,20 +85,13 @@ class Page(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def all_notes(doc: StudyResult) -> str:
-    return "\n".join(build(doc).notes)
-
-
-def test_incomplete_rows_name_their_open_trials():
+def test_incomplete_rows_name_their_open_trials_and_the_number_of_pairs():
     assert cell(DOC, "wide", "not finished") == "1 of 3 failed, 2 running"
     assert cell(DOC, "wide", "accuracy, %") == "no result yet"
     assert cell(DOC, "no-residual", "diverged") == "1 of 3"
     assert cell(DOC, "no-layernorm", "accuracy, %") == "diverged"
     mixed = make_study({"base": ["diverged", "diverged", "missing"]})
     assert cell(mixed, "base", "accuracy, %") == "no result yet"
-
-
-def test_a_difference_shows_its_number_of_pairs_if_it_is_not_n():
     assert cell(DOC, "single-head", DIFFERENCE) == "\u22120.10 (1 pair)"
     rows = {"base": [0.9, "failed", 0.9, 0.9], "less": [0.8] * 4, "none": ["failed", 0.8, "stale"]}
     minus = "\u221210.00"
@@ -114,7 +107,7 @@ def test_a_note_counts_a_shared_pre_training_once():
     ]
     base = DOC.rows[0].replace(trials=tuple(trials))
     doc = DOC.replace(rows=(base, base.replace(variant="less, more")), threads=2)
-    text = all_notes(doc)
+    text = "\n".join(build(doc).notes)
     assert "6 trainings, 1.5 PFLOP, 9 core hours" in text
     assert "vitcli ablate made-up --only 'less, more' --seeds 0" in text
 
@@ -134,8 +127,9 @@ def test_a_note_names_the_rows_that_have_other_kernels(base, changes, kernels, t
         for name, changed, used in zip("ab", ({}, changes), kernels, strict=True)
     ]
     doc = make_study({}, rows=tuple(rows), base_config=base, num_comparisons=1)
-    assert ("Kernels: " in all_notes(doc)) == bool(told)
-    assert told in all_notes(doc)
+    notes = "\n".join(build(doc).notes)
+    assert ("Kernels: " in notes) == bool(told)
+    assert told in notes
     assert read_document(render(doc, "json")) == doc
 
 
@@ -201,9 +195,7 @@ def test_latex_compiles(tmp_path):
     page = f"\\documentclass{{article}}{packages}\\begin{{document}}\n{body}\n\\end{{document}}"
     (tmp_path / "page.tex").write_text(page)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
-    done = subprocess.run(
-        command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, timeout=HANG
-    )
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=HANG)
     assert done.returncode == 0, done.stdout[-2000:].decode(errors="replace")
 
 
@@ -296,6 +288,7 @@ def test_curves_are_means_of_finished_seeds_over_common_epochs():
     assert curve(make_row("a", ["diverged"]), 100)[0].size == 0
 
 
+LONG = "northern-flying-squirrel-with-acorn-and-\u00dcbergr\u00f6\u00dfe"
 LEGIBLE = {
     "hostile": HOSTILE_DOC,
     "nothing finished": make_study({"baseline": ["missing"], "less": ["diverged"]}),
@@ -305,19 +298,13 @@ LEGIBLE = {
         {"full": [0.9], "no-norm": [0.8], "no-ffn": [0.88], "no-norm+no-ffn": [0.6]},
         parts=("no-norm", "no-ffn"),
     ),
-    "long names": make_study(
-        {
-            f"{i}-northern-flying-squirrel-with-acorn-and-\u00dcbergr\u00f6\u00dfe": [0.5, 0.6, 0.7]
-            for i in range(8)
-        },
-        name="northern_flying_squirrel_with_acorn_and_more",
-    ),
+    "long names": make_study({f"{i}-{LONG}": [0.5, 0.6, 0.7] for i in range(8)}, name=LONG),
 }
 
 
-@pytest.mark.parametrize(
-    ("figure", "name"),
-    [(figure, name) for name, doc in LEGIBLE.items() for figure in figures_of(doc)],
-)
+SHOWN = [(figure, name) for name, doc in LEGIBLE.items() for figure in figures_of(doc)]
+
+
+@pytest.mark.parametrize(("figure", "name"), SHOWN)
 def test_nothing_is_cut_off_or_covered_and_everything_has_a_label(name, figure):
     assert faults(partial(FIGURES[figure], LEGIBLE[name])) == []

@@ -109,22 +109,18 @@ def test_a_clear_row_stays_clear_beyond_the_plan(m, planned):
         assert row.joint_high < 0
 
 
-def test_equal_differences_are_not_equivalent():
-    doc = made([1.0] * 8, 8, margin=1.5)
-    assert (compare(doc)[1].effect, compare(doc)[1].p_equivalent) == ("better", None)
-
-
 def test_intervals_never_become_wider_and_have_the_level_of_their_look():
     widths = []
     for pairs in range(3, 17):
         row = compare(made((CLEAR * 2)[:pairs], 8))[1]
-        assert row.ci_low is not None
         widths.append(row.ci_high - row.ci_low)
         assert -100 <= row.joint_low <= row.ci_low
     assert widths == sorted(widths, reverse=True)
     row = compare(made(CLEAR, 8))[1]
     error = np.std(CLEAR, ddof=1) / 8**0.5
     assert row.ci_high - 1.0 == pytest.approx(stats.t.isf(level(8, 8) / 2, 7) * error)
+    equal = compare(made([1.0] * 8, 8, margin=1.5))[1]
+    assert (equal.effect, equal.p_equivalent) == ("better", None), "not equivalent"
 
 
 def test_p_is_the_larger_of_both_tests_without_predictions_too():
@@ -140,10 +136,15 @@ def declare(study: Study) -> None:
     write_plan(plan_study(study, ROOT, (), saved=SavedTrials(SAVED)), Options())
 
 
-def planned(study: Study) -> tuple[int, int | None]:
-    doc = read_results(study, ROOT, (), SavedTrials(SAVED))
+def plan_of(study: Study, root: str | Path = ROOT) -> tuple[Plan, StudyResult]:
+    doc = read_results(study, Path(root), (), SavedTrials(SAVED))
     assert doc.plan
-    return doc.plan.seeds, doc.other_plan
+    return doc.plan, doc
+
+
+def planned(study: Study, root: str | Path = ROOT) -> tuple[int, int | None]:
+    plan, doc = plan_of(study, root)
+    return plan.seeds, doc.other_plan
 
 
 def test_no_edit_moves_the_plan_after_the_first_result(here):
@@ -197,11 +198,10 @@ def test_a_row_that_had_a_result_counts_and_a_later_one_is_named(
         bases.add(study.rows[study.baseline.name])
         declare(study)
     save_results(plan_study(study, ROOT, ()), SAVED)
-    documents = [read_results(study, Path(r), (), SavedTrials(SAVED)) for r in (ROOT, "elsewhere")]
-    for doc in documents:
-        assert doc.plan == documents[0].plan
-        assert doc.plan
-        assert (doc.plan.seeds, doc.other_plan, doc.num_comparisons) == (6, 8, comparisons)
+    for root in (ROOT, "elsewhere"):
+        plan, doc = plan_of(study, root)
+        assert plan == plan_of(study)[0]
+        assert (plan.seeds, doc.other_plan, doc.num_comparisons) == (6, 8, comparisons)
         text = notes(doc, compare(doc))["plan"]
         assert f"Edited after the first result: {' and '.join(edited)}." in text or not edited
         assert f"Added after the first result: {' and '.join(added)}." in text or not added
@@ -211,9 +211,8 @@ def test_a_row_that_had_a_result_counts_and_a_later_one_is_named(
 
 def test_results_without_a_record_are_their_own_plan(here):
     fabricate("full", 0)
-    study = write_study(f"{STUDY}\nplanned_seeds: 20")
-    assert planned(study) == (3, 20)
-    assert read_results(study, ROOT).plan.date == ""
+    plan, doc = plan_of(write_study(f"{STUDY}\nplanned_seeds: 20"))
+    assert (plan.seeds, plan.date, doc.other_plan) == (3, "", 20)
 
 
 @pytest.mark.parametrize("seeds", [3, 8])
@@ -227,11 +226,11 @@ def test_saved_trials_bring_the_plan_of_the_study_that_saved_them(here, seeds):
     save_results(plan_study(study, ROOT, ()), SAVED)
     text = Path("mine.yaml").read_text()
     Path("copy.yaml").write_text(text.replace(f"planned_seeds: {seeds}", "planned_seeds: 20"))
-    copy, other = load_study("copy.yaml"), Path("none")
-    plan = read_results(copy, other, (), SavedTrials(SAVED)).plan
+    copy = load_study("copy.yaml")
+    plan, _ = plan_of(copy, "none")
     assert (plan.seeds, bool(plan.date)) == (seeds, True)
     (SAVED / "mine" / "plan.json").unlink()
-    plan = read_results(copy, other, (), SavedTrials(SAVED)).plan
+    plan, _ = plan_of(copy, "none")
     assert (plan.seeds, bool(plan.date)) == (4, False)
 
 
@@ -242,13 +241,11 @@ def test_another_configuration_of_the_same_name_has_its_own_plan(here):
     save_results(plan_study(study, ROOT, ()), SAVED)
     Path("mine.yaml").write_text(f"{STUDY}\nplanned_seeds: 8")
     changed = load_study("mine.yaml", typed={"optim.lr": 0.5})
-    doc = read_results(changed, Path("elsewhere"), (), SavedTrials(SAVED))
-    assert doc.plan
-    assert (doc.plan.seeds, doc.other_plan, len(doc.plan.versions)) == (8, None, 1)
+    plan, doc = plan_of(changed, "elsewhere")
+    assert (plan.seeds, doc.other_plan, len(plan.versions)) == (8, None, 1)
     shutil.copytree(ROOT / "full" / "seed0", Path("elsewhere/full/seed0"))
-    doc = read_results(changed, Path("elsewhere"), (), SavedTrials(SAVED))
-    assert doc.plan
-    assert (doc.plan.seeds, doc.plan.date) == (3, ""), "its own result, not the other's plan"
+    plan, _ = plan_of(changed, "elsewhere")
+    assert (plan.seeds, plan.date) == (3, ""), "its own result, not the other's plan"
 
 
 @pytest.mark.parametrize("typed", [{"optim.lr": 0.5}, {"data.name": "mnist"}])
@@ -263,10 +260,7 @@ def test_plans_of_one_file_lie_apart_beside_saved_trials(here, typed):
         save_results(plan_study(study, root, ()), SAVED)
     write_study(f"{text}20")
     for seeds, changes in ((6, {}), (3, typed)):
-        study = load_study("mine.yaml", typed=changes)
-        doc = read_results(study, Path("elsewhere"), (), SavedTrials(SAVED))
-        assert doc.plan
-        assert (doc.plan.seeds, doc.other_plan) == (seeds, 20)
+        assert planned(load_study("mine.yaml", typed=changes), "elsewhere") == (seeds, 20)
 
 
 def test_names_of_planned_rows_without_their_hashes_are_read(here):
@@ -277,10 +271,9 @@ def test_names_of_planned_rows_without_their_hashes_are_read(here):
     (SAVED / "mine").mkdir(parents=True)
     (SAVED / "mine/plan.json").write_text(json.dumps({"study": "mine", "planned": before}))
     for asked, seeds in ((study, 6), (load_study("mine.yaml", typed={"optim.lr": 0.5}), 20)):
-        doc = read_results(asked, ROOT, (), SavedTrials(SAVED))
-        assert doc.plan
-        assert (doc.plan.seeds, doc.num_comparisons) == (seeds, 2 if seeds == 6 else 1)
-        assert not doc.plan.edited
+        plan, doc = plan_of(asked)
+        assert (plan.seeds, doc.num_comparisons) == (seeds, 2 if seeds == 6 else 1)
+        assert not plan.edited
 
 
 def test_looks_follow_the_order_in_which_seeds_were_asked_for(here):
@@ -288,9 +281,7 @@ def test_looks_follow_the_order_in_which_seeds_were_asked_for(here):
     declare(later)
     fabricate("full", 5)
     declare(load_study("mine.yaml", seeds=[0, 1, 5, 6]))
-    record = read_recorded_plan(ROOT)
-    assert record is not None
-    assert record.order == (5, 6, 0, 1)
+    assert read_recorded_plan(ROOT).order == (5, 6, 0, 1)
     base, row = made([1.0, 2.0, 3.0], 3).rows
     doc = made([1.0, 2.0, 3.0], 3).replace(plan=Plan(seeds=3, order=(2, 0)), rows=(base, row))
     assert [look.differences for look in looks_of(doc)[0]] == [pytest.approx([3.0, 1.0, 2.0])]
@@ -322,7 +313,6 @@ def test_what_is_found_at_the_plan_has_a_p_of_at_most_the_stated_level():
         doc = make_study({name: [float(x) for x in values] for name, values in rows.items()})
         for row in compare(doc)[1:]:
             if row.effect in ("better", "worse") and row.p_holm is not None:
-                assert row.level is not None
                 assert row.p_holm <= row.level
                 steps += row.p_holm > 0.044
     assert steps

@@ -43,10 +43,8 @@ ROWS = [(variant, seed) for variant in "ab" for seed in range(3)]
 
 
 def text_of(scores, head="variant,seed,score"):
-    lines = [
-        f"{variant},{seed},{score}" for (variant, seed), score in zip(ROWS, scores, strict=True)
-    ]
-    return "\n".join([head, *lines]) + "\n"
+    lines = [f"{a},{seed},{score}\n" for (a, seed), score in zip(ROWS, scores, strict=True)]
+    return "".join([f"{head}\n", *lines])
 
 
 def document(text, name="r.csv", **choices):
@@ -160,16 +158,11 @@ def test_errors_of_images_are_in_their_own_unit(tmp_path):
     assert (doc.headline.unit, doc.rows[0].trials[0].number("test_mse")) == ("", 0.5)
 
 
-@pytest.mark.parametrize(
-    ("ids", "last", "message"),
-    [
-        (np.array(["x.png"] * 40, object), dict, r"'id' .*\.astype\(str\)"),
-        (None, lambda columns: {"y_true": LABELS, "y_pred": LABELS}, "only y_true, y_pred"),
-    ],
-)
-def test_predictions_that_cannot_be_used_are_named(trials, ids, last, message):
-    with pytest.raises(InputError, match=message):
-        trials("npz", last, ids=ids)
+def test_predictions_that_cannot_be_used_are_named(trials):
+    with pytest.raises(InputError, match=r"'id' .*\.astype\(str\)"):
+        trials("npz", ids=np.array(["x.png"] * 40, object))
+    with pytest.raises(InputError, match="only y_true, y_pred"):
+        trials("npz", lambda columns: {"y_true": LABELS, "y_pred": LABELS})
 
 
 @pytest.mark.parametrize("kind", ["npz", "csv", "flags"])
@@ -259,6 +252,8 @@ MLFLOW = (
 )
 WITH_INDEX = PLAIN.replace("a,", "7,a,").replace("b,", "8,b,")
 WITH_STATE = PLAIN.replace("\n", ",finished\n").replace("y,finished", "y,state")
+NOTE = "note (a, b, c, d, e)"
+BOTH = {"variant": "variant", "score": "accuracy"}
 
 
 @pytest.mark.parametrize(
@@ -267,18 +262,12 @@ WITH_STATE = PLAIN.replace("\n", ",finished\n").replace("y,finished", "y,state")
         (f"sep=;\n{PLAIN.replace(',', ';').replace('.', ',')}", {}),
         (f"# made, by a script\n\n{PLAIN}", {}),
         (f"SEP=;\n{PLAIN.replace(',', ';')}", {}),
-        (
-            WITH_STATE.replace(",", "\t").replace("state", "note (a, b, c, d, e)"),
-            {"score": "accuracy"},
-        ),
+        (WITH_STATE.replace(",", "\t").replace("state", NOTE), {"score": "accuracy"}),
         (PLAIN.replace("0.8", "8").replace("\n", " %\n").replace("y %", "y"), {}),
         (PLAIN.replace("\n", "\r\n , ,\r\n"), {}),
         (WITH_INDEX.replace("variant", "Unnamed: 0,variant"), {}),
         (PLAIN.replace("variant", "Variant").replace("accuracy", "val/acc"), {}),
-        (
-            WITH_INDEX.replace("variant", "config.variant,variant"),
-            {"variant": "variant", "score": "accuracy"},
-        ),
+        (WITH_INDEX.replace("variant", "config.variant,variant"), BOTH),
         (WITH_STATE.replace("finished", "Done"), {"baseline": "a"}),
         (WANDB, {"score": "val_acc"}),
         (MLFLOW, {"score": "accuracy"}),
@@ -343,23 +332,17 @@ def test_a_number_of_the_study_may_be_written_in_some_rows_or_as_pandas_does(cel
     assert document(with_column("planned_seeds", cells), plan=np.int64(5)).plan.seeds == 5
 
 
-def test_a_name_is_the_same_in_both_forms_of_unicode():
+def test_a_name_has_two_forms_in_unicode_and_seeds_that_are_names_have_their_own_order():
     doc = document("variant,seed,score\ncaf\u00e9,0,1\nb,0,1\ncafe\u0301,1,2\nb,1,2\n")
     assert [row.variant for row in doc.rows] == ["caf\u00e9", "b"]
-
-
-def test_seeds_that_are_names_are_counted_in_their_own_order():
     names = enumerate(("wine", "iris", "set10", "set9"))
     doc = document("\n".join(["variant,seed,score", *(f"a,{seed},{i}" for i, seed in names)]))
     assert [trial.number("test_score") for trial in doc.rows[0].trials] == [1, 3, 2, 0]
 
 
-def test_a_byte_order_mark_is_read(tmp_path):
+def test_a_byte_order_mark_is_read_and_a_workbook_is_no_csv_file(tmp_path):
     (tmp_path / "r.csv").write_text("\ufeff" + text_of(range(6)))
     assert len(document(csv_text(tmp_path / "r.csv")).rows) == 2
-
-
-def test_a_workbook_is_no_csv_file(tmp_path):
     np.savez(tmp_path / "book.xlsx.npz", 1)  # both are archives
     with pytest.raises(InputError, match="export"):
         csv_text(tmp_path / "book.xlsx.npz")
@@ -394,18 +377,16 @@ FOLDS = "kfold OuterFold foldId FoldNo foldnum cvIdx cvidx nestedCV LOSO cross_v
 @pytest.mark.parametrize(
     ("column", "seed", "message"),
     [
-        *((column, "{}", None) for column in FOLDS.split()),
+        *((name, "{}", None) for name in FOLDS.split()),
         ("fold", "{}.0", None),
         ("run", "fold {} of 5", None),
         ("cv", "5-fold/{}", None),
         ("run", "{}/5 fold", None),
-        ("holdout", "{}", "independent"),
         ("run", "fold_{}", None),
         ("run", "xval{}", None),
-        ("bootstrap", "{}", "independent"),
         ("site", "cv{}", None),
         ("fold", "rep{0}_fold{0}", "repeated"),
-        ("trainstep", "{}", "independent"),
+        *((name, "{}", "independent") for name in ("holdout", "bootstrap", "trainstep")),
         ("variable", "split{}_test_score", "independent"),
     ],
 )
@@ -457,9 +438,8 @@ def test_the_document_is_that_of_a_study_with_one_row():
     assert (doc.data, doc.data_hash, doc.num_test, doc.epochs) == ("scenes", "d" * 64, 2000, 8)
     assert (doc.num_comparisons, doc.base_config["train.epochs"]) == (0, 8)
     (row,) = doc.rows
-    assert [(trial.seed, trial.state, trial.test_score) for trial in row.trials] == [
-        *((0, "finished", 0.5), (1, "finished", 0.75), (2, "diverged", None))
-    ]
+    assert [trial.state for trial in row.trials] == ["finished", "finished", "diverged"]
+    assert {trial.seed: trial.test_score for trial in row.trials} == {0: 0.5, 1: 0.75, 2: None}
     assert read_document(to_json(doc)) == doc, "written as any study is"
 
 

@@ -68,30 +68,12 @@ def run(name: str, events: list | None = None, *, seeds=None, only=(), **changes
 
 
 def pairs(found) -> dict[str, tuple[str, str]]:
-    """Return the state and reason of each trial."""
     return {folder: (state.state, state.reason) for folder, state in found.items()}
 
 
 def times() -> dict[Path, int]:
-    """Return when each file of the study changed."""
     files = (path for path in ROOT.rglob("*") if path.is_file())
     return {path: path.stat().st_mtime_ns for path in files}
-
-
-def kill_trial(monkeypatch, folder: str, number: int) -> None:
-    """Send a signal to the worker that trains this trial, at the first attempt."""
-    original, sent = Worker.send, []
-
-    def send(self, name):
-        original(self, name)
-        sent.append(name)
-        if name == folder and sent.count(folder) == 1:
-            run = RunDir(ROOT / folder)
-            while not read_record(run).metrics and self.process.poll() is None:
-                time.sleep(0.01)
-            os.kill(self.process.pid, number)
-
-    monkeypatch.setattr(Worker, "send", send)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +82,18 @@ def kill_trial(monkeypatch, folder: str, number: int) -> None:
 def test_a_trial_killed_or_hung_once_continues_in_another_process(study, calm, monkeypatch, number):
     """Its study has each result once: the same as without a kill, and a trial that diverged."""
     ROOT.rename("calm")
-    kill_trial(monkeypatch, "full/seed0", number)
+    original, sent = Worker.send, []
+
+    def send_and_kill(self, folder):
+        original(self, folder)
+        sent.append(folder)
+        if folder == "full/seed0" and sent.count(folder) == 1:
+            while not read_record(trial).metrics and self.process.poll() is None:
+                time.sleep(0.01)
+            os.kill(self.process.pid, number)
+
+    trial = RunDir(ROOT / "full/seed0")
+    monkeypatch.setattr(Worker, "send", send_and_kill)
     if number == signal.SIGSTOP:  # shorter than the default hour, longer than any pause of a trial
         monkeypatch.setattr(engine, "EVENT_TIMEOUT", 30.0)
     events: list = []
@@ -113,7 +106,6 @@ def test_a_trial_killed_or_hung_once_continues_in_another_process(study, calm, m
     assert read_plan(ROOT)["trials"].keys() == states.keys()
     logs = list((ROOT / "logs").glob("worker*.log"))
     assert len(logs) == 3, "of two workers, and of the successor"
-    trial = RunDir(ROOT / "full/seed0")
     meta = read_record(trial).meta
     assert (meta["threads"], meta["variant"], meta["command"]) == (1, "full", "vitcli ablate mine")
     before, events[:] = times(), []
@@ -168,14 +160,10 @@ def test_a_worker_that_loses_its_driver_at_once_trains_nothing(study, environmen
     plan = plan_study(load_study(study), ROOT, FULL)
     ROOT.mkdir(parents=True)
     study_run.write_plan(plan, Options(jobs=1, command="x", device="cpu"))
-    done = subprocess.run(
-        [sys.executable, "-m", "vitcli.runner.engines.worker", str(ROOT)],
-        input=json.dumps({"folder": "full/seed0"}) + "\n",
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-    )
+    words = [sys.executable, "-m", "vitcli.runner.engines.worker", str(ROOT)]
+    order = json.dumps({"folder": "full/seed0"}) + "\n"
+    options = {"env": environment, "capture_output": True, "text": True, "timeout": HANG}
+    done = subprocess.run(words, input=order, check=False, **options)
     assert done.returncode in (0, -signal.SIGTERM), done.stderr
     run = RunDir(ROOT / "full/seed0")
     assert not run.exists or read_record(run).status in ("interrupted", "running")

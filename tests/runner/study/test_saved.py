@@ -41,10 +41,9 @@ def test_a_saved_trial_counts_if_the_study_has_no_result(study, has_folders):
     if not has_folders:
         shutil.rmtree(ROOT)
     saved = SavedTrials(SAVED)
-    assert states(study, saved) == {
-        "full/seed0": "finished", "no-norm/seed0": "diverged",
-        "full/seed1": "missing", "no-norm/seed1": "missing",
-    }  # fmt: skip
+    missing = {"full/seed1": "missing", "no-norm/seed1": "missing"}
+    ended = {"full/seed0": "finished", "no-norm/seed0": "diverged"}
+    assert states(study, saved) == missing | ended
     assert read_results(study, ROOT, (), saved) == whole
     source = "" if has_folders else str(SAVED)
     assert trial_states(study, ROOT, (), saved)["full/seed0"].source == source
@@ -149,7 +148,6 @@ def test_a_study_of_saved_trials_alone_is_a_study(study, monkeypatch):
 
 
 def accuracies() -> dict[str, float | None]:
-    """Return variant -> accuracy of the saved trials of seed 0, whose predictions are checked."""
     return {entry.value["variant"]: entry.check().test_score for entry in read_store(SAVED)}
 
 
@@ -232,7 +230,6 @@ PREDICTIONS = LINES.with_suffix(".npz")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
-    """Return a folder with a study and one saved trial."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder := tmp_path_factory.mktemp("saved"))
         study = write_study()
@@ -256,7 +253,6 @@ def forge(change: Callable[[dict], object]) -> Callable[[], object]:
 
 
 def reverse_images() -> None:
-    """Write predictions of the same accuracy in another order."""
     with np.load(PREDICTIONS) as archive:
         arrays = {name: array[::-1] for name, array in archive.items()}
     np.savez(PREDICTIONS, **arrays)

@@ -21,12 +21,7 @@ from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.run.record import State
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.images import ImageScores, contrast, cross, join
-from vitcli.runner.study.judgement import (
-    Effect,
-    Withheld,
-    compare_with_source,
-    judge_difference,
-)
+from vitcli.runner.study.judgement import Effect, Withheld, compare_with_source, judge_difference
 from vitcli.runner.study.looks import level
 from vitcli.runner.study.notes import notes
 from vitcli.runner.study.repeated_runs import collect_runs
@@ -47,13 +42,10 @@ def close(value):
     return pytest.approx(value, abs=1e-6)
 
 
-def test_rounding_noise_breaks_no_tie():
+def test_rounding_noise_breaks_no_tie_and_more_than_16_pairs_are_drawn_with_a_fixed_seed():
     # Their sum is 0, but not in floats: some of the flips that also give 0 would seem smaller.
     assert sign_flip_p([-0.2, -0.15, 0.2, 0.1, 0.0, -0.15, 0.2]) == 1.0
     assert sign_flip_p([0.0] * 8) == 1.0
-
-
-def test_more_than_16_pairs_are_drawn_with_a_fixed_seed():
     differences = [1.0, -0.9] * 8 + [1.5]
     signs = np.array(list(itertools.product((-1, 1), repeat=17)))
     means = np.round((signs * np.array(differences)).mean(axis=1), 9)
@@ -77,12 +69,9 @@ def test_holm_by_hand():
     ("seeds", "images", "level"), [(8, 0.0, 0.0438), (3, 0.0, 0.009), (8, 0.35, 0.0087)]
 )
 def test_a_t_test_finds_the_detectable_difference_with_its_power(seeds, images, level):
-    error = MeanError(
-        mean=0.0,
-        variance=1 / seeds + images**2,
-        seed_share=(1 / seeds) / (1 / seeds + images**2),
-        seed_freedom=seeds - 1,
-    )
+    variance = 1 / seeds + images**2
+    share, freedom = 1 / seeds / variance, seeds - 1
+    error = MeanError(mean=0.0, variance=variance, seed_share=share, seed_freedom=freedom)
     random = np.random.default_rng(1)
     size, draws = error.detectable(level), 40_000
     means = size + random.normal(0, 1 / seeds**0.5, draws) + random.normal(0, images, draws)
@@ -92,9 +81,9 @@ def test_a_t_test_finds_the_detectable_difference_with_its_power(seeds, images, 
     total = variances + images**2
     limits = (variances * t + images**2 * z) / total**0.5
     assert np.mean(means > limits) == pytest.approx(0.8, abs=0.02)
-    assert planned_error(8, 1, None, has_test=True).detectable(0.05) == pytest.approx(
-        1.1557, abs=1e-3
-    )  # d of a paired t test with n = 8, alpha 0.05, power 0.8 (G*Power: 1.1557)
+    planned = planned_error(8, 1, None, has_test=True)
+    # d of a paired t test with n = 8, alpha 0.05, power 0.8 (G*Power: 1.1557)
+    assert planned.detectable(0.05) == pytest.approx(1.1557, abs=1e-3)
 
 
 @pytest.mark.parametrize(("m", "folds", "expected"), [(1, None, None), (5, None, 5.0), (1, 5, 2.0)])
@@ -134,15 +123,9 @@ def test_a_contrast_names_the_lost_images_and_the_classes(sign):
     labels = np.array([0, 0, 1, 1])
     headline = dataclasses.replace(ACCURACY, higher_is_better=sign > 0)
     worst = 0 if sign > 0 else 100
-    base, ours = (
-        ImageScores({seed: abs(worst - np.array(row)) for seed, row in enumerate(rows)}, labels)
-        for rows in (
-            [[100.0, 100, 100, 0], [100.0, 100, 100, 0]],
-            [[0.0, 100, 0, 100], [0.0, 0, 0, 100]],
-        )
-    )
+    rows = np.array([[[100.0, 100, 100, 0]] * 2, [[0.0, 100, 0, 100], [0, 0, 0, 100]]])
+    base, ours = (ImageScores(dict(enumerate(by_seed)), labels) for by_seed in abs(worst - rows))
     found = contrast(ours, base, headline)
-    assert found is not None
     assert (found.only_baseline, found.only_variant) == (2, 1)
     assert found.examples == (0, 2, 1)
     assert found.by_class == (-75.0 * sign, 0)
@@ -186,9 +169,10 @@ UNFINISHED = sorted(set(get_args(State)) - {"finished", "diverged"})
 EIGHT = (0.71, 0.72, 0.70, 0.73, 0.71, 0.72, 0.70, 0.73)
 
 
-def shifted(values, *points):
-    """Return each value minus ``points`` percentage points; ``points`` repeats."""
-    return [v - p / 100 for v, p in zip(values, itertools.cycle(points), strict=False)]
+def add(scores: Sequence[float], points: float, *noise: float) -> list[float | str]:
+    """Return scores moved by ``points``, and by each of ``noise`` in turn."""
+    extra = noise or (0.0, 0.1)
+    return [s + (points + extra[i % len(extra)]) / 100 for i, s in enumerate(scores)]
 
 
 def test_pairs_share_a_seed_and_not_a_position():
@@ -204,7 +188,7 @@ def test_p_needs_enough_planned_seeds_and_all_of_them(m, needed):
     for pairs, planned in ((needed, needed), (needed - 1, needed), (needed - 1, needed - 1)):
         base = (EIGHT * 2)[:pairs]
         plan = Plan(seeds=planned)
-        doc = make_study({"base": base, "less": shifted(base, 1, 2)}, num_comparisons=m, plan=plan)
+        doc = make_study({"base": base, "less": add(base, 0, -1, -2)}, num_comparisons=m, plan=plan)
         row = compare(doc)[1]
         found.append((row.p, row.p_holm, row.seeds_missing, row.plan_needed))
     assert found == [(p, m * p, None, None), (None, None, 1, None), (None, None, None, needed)]
@@ -214,7 +198,7 @@ FOLDS = {"base_config": {"data.folds": 5}}
 
 
 def test_folds_share_training_images_which_widens_the_interval():
-    rows = {"base": EIGHT[:5], "less": shifted(EIGHT[:5], 1, 2, 3, 4, 5), "same": EIGHT[:5]}
+    rows = {"base": EIGHT[:5], "less": add(EIGHT[:5], 0, -1, -2, -3, -4, -5), "same": EIGHT[:5]}
     _, less, same = compare(make_study(rows, **FOLDS))
     assert (same.difference, same.p, same.ci_low, same.effect) == (0, None, None, None)
     # Differences -1, ..., -5: mean -3, s^2 = 10 / 4 = 2.5; s^2 (1 / 5 + 1 / 4) = 1.125.
@@ -289,7 +273,7 @@ def test_a_diverged_trial_takes_the_p_and_asks_for_no_more_seeds(where):
     plan = Plan(seeds=9)
     for count, missing in ((9, None), (4, 5)):
         values = [0.9 + i / 1000 for i in range(count)]
-        rows: dict[str, list[float | str]] = {"base": [*values], "less": shifted(values, 1, 2)}
+        rows: dict[str, list[float | str]] = {"base": [*values], "less": add(values, 0, -1, -2)}
         whole = compare(make_study(rows, plan=plan))[1]
         assert (whole.seeds_missing, whole.p is None) == (missing, missing is not None)
         doc = make_study(rows | {where: ["diverged", *rows[where][1:]]}, plan=plan)
@@ -377,12 +361,6 @@ X = "less"
 SOURCE = {"reference": make_reference({"base": 71.0, X: 80.0})}
 
 
-def add(scores: Sequence[float], points: float, *noise: float) -> list[float | str]:
-    """Return scores moved by ``points``, and by each of ``noise`` in turn."""
-    extra = noise or (0.0, 0.1)
-    return [s + (points + extra[i % len(extra)]) / 100 for i, s in enumerate(scores)]
-
-
 def enough(points: float, *noise: float, **fields: Any) -> StudyResult:
     """Return a study with the seeds for a p-value."""
     return make_study({"base": EIGHT, X: add(EIGHT, points, *noise)}, **(SOURCE | fields))
@@ -438,9 +416,8 @@ def test_the_margin_is_that_of_the_file_and_the_last_one_of_an_older_document(he
     assert doc.margin == 1.0
     stored = doc.model_dump(mode="json")
     del stored["margin"]
-    stored["margins"] = [
-        {"points": points, "date": "2026-01-01", "num_finished": 3} for points in (2.0, 1.0)
-    ]
+    margin = {"date": "2026-01-01", "num_finished": 3}
+    stored["margins"] = [margin | {"points": points} for points in (2.0, 1.0)]
     assert read_document(json.dumps(stored)) == doc
     with pytest.raises(ConfigError, match="equivalence_margin"):
         write_study(f"{STUDY}\nequivalence_margin: 0")

@@ -36,9 +36,8 @@ def fabricate(variant: str, seed: int, accuracy: float = 0.5, **options) -> RunD
     folder = options.pop("folder", ROOT / variant / f"seed{seed}")
     meta = {"threads": 1, "device": "cpu"} | options.pop("meta", {})
     changes = CHANGES[variant] | options.pop("changes", {})
-    run = make_run(
-        seed, folder=folder, accuracy=accuracy, meta=meta, changes=changes or None, **options
-    )
+    options |= {"folder": folder, "meta": meta, "changes": changes or None}
+    run = make_run(seed, accuracy=accuracy, **options)
     if val := options.get("result", {}).get("val_accuracy"):
         run.set_metrics([record | {"val_accuracy": val} for record in read_record(run).metrics])
     is_wrong = np.arange(2000) >= round(2000 * accuracy)

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,14 +114,11 @@ def test_both_sources_of_chance_count():
 def checked(depth=4, **halfway: float) -> Randomisation:
     """Return a check of four draws whose correlations halfway vary by 0.01 around given numbers."""
     draws = torch.tensor([-0.01, 0.0, 0.0, 0.01])[:, None, None]
-    return Randomisation(
-        seeds=(1, 2, 3, 4),
-        depth=depth,
-        correlations={
-            name.replace("_", "-"): (draws + value).expand(4, 3, depth + 2).double()
-            for name, value in halfway.items()
-        },
-    )
+    correlations = {
+        name.replace("_", "-"): (draws + value).expand(4, 3, depth + 2).double()
+        for name, value in halfway.items()
+    }
+    return Randomisation(seeds=(1, 2, 3, 4), depth=depth, correlations=correlations)
 
 
 def test_a_verdict_on_randomised_weights_follows_from_the_interval():
@@ -162,9 +160,7 @@ LONG = (
     "\u00dcbergr\u00f6\u00dfentr\u00e4ger am Stra\u00dfenrand links",
     "\u8774\u8776 and $x_1$",
 )
-MANY = tuple(
-    f"_{a}_{b}_of_the_northern_woods" for a, b in itertools.product("abcdefghij", repeat=2)
-)
+MANY = tuple(f"_{i // 10}_{i % 10}_of_the_northern_woods" for i in range(100))
 TINY = """
 model: {patch_size: 4, embed_dim: 24, depth: %d, num_heads: %d, pool: %s, pos_embed: %s}
 data: {name: "imagefolder:%s", resize: 16}
@@ -193,10 +189,8 @@ def tested(tmp_path_factory):
         (folder / "tiny.yaml").write_text(text)
         output = folder / "a_run_with_a_rather_long_name_of_its_own"
         train(load_experiment(str(folder / "tiny.yaml")), Request(output=output))
-        done = RunDir(output)
-        return load_trained_run(
-            done, num_images=40, device="cpu", data_dir=None, offline=True, on_message=print
-        )
+        options: dict[str, Any] = {"device": "cpu", "data_dir": None, "offline": True}
+        return load_trained_run(RunDir(output), num_images=40, on_message=print, **options)
 
     return run
 

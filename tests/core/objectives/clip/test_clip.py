@@ -23,14 +23,9 @@ from vitcli.core.objectives.clip.tokens import UNKNOWN
 from vitcli.core.spec import ExperimentSpec
 
 
-@pytest.fixture
-def batch():
+def test_equal_captions_share_the_target():
     images, texts = (F.normalize(torch.randn(6, 4, dtype=torch.float64), dim=1) for _ in "ab")
-    return images, texts, torch.tensor(7.0, dtype=torch.float64)
-
-
-def test_equal_captions_share_the_target(batch):
-    images, texts, scale = batch
+    scale = torch.tensor(7.0, dtype=torch.float64)
     caption = torch.tensor([0, 1, 0, 1, 1, 2])
     wanted = 0.0
     logits = (scale * images @ texts.T).tolist()
@@ -64,20 +59,6 @@ NAMES = tuple(word for group in CIFAR10.values() for word in group.split())
 SIZES = {"patch_size": 4, "embed_dim": 16, "depth": 1, "num_heads": 2, "pool": "mean"}
 
 
-def experiment(batch_size: int = 8, **fields) -> ExperimentSpec:
-    task = {"name": "clip", "text_dim": 16, "text_depth": 1, "joint_dim": 8} | fields
-    name = "imagefolder:x" if fields.get("captions") == "folder" else "cifar10"
-    values = {"mean": (0.5,) * 3, "std": (0.25,) * 3, "class_names": NAMES}
-    return ExperimentSpec.model_validate(
-        {
-            "task": task,
-            "model": SIZES | {"img_size": 8, "in_chans": 3, "num_classes": 10},
-            "data": {"name": name, "augment": {"flip": "random"}} | values,
-            "train": {"batch_size": batch_size},
-        }
-    )
-
-
 def data_set(count: int = 40) -> DataSet:
     level = torch.arange(count, dtype=torch.uint8) * (250 // count)
     pixels = level[:, None, None, None].expand(count, 3, 8, 8).contiguous()
@@ -88,17 +69,25 @@ def data_set(count: int = 40) -> DataSet:
     return replace(small_set(), train=images, test=images, class_names=NAMES, mean=mean, std=std)
 
 
-def new_task(cls=ContrastiveTask, **fields) -> ContrastiveTask:
-    spec = experiment(**fields)
-    module = cls.make_module(spec)
-    cls.read_data(module, spec, data_set())
-    return cls(spec, module)
+def new_task(batch_size: int = 8, **fields) -> ContrastiveTask:
+    name = "imagefolder:x" if fields.get("captions") == "folder" else "cifar10"
+    values = {"mean": (0.5,) * 3, "std": (0.25,) * 3, "class_names": NAMES}
+    sections = {
+        "task": {"name": "clip", "text_dim": 16, "text_depth": 1, "joint_dim": 8} | fields,
+        "model": SIZES | {"img_size": 8, "in_chans": 3, "num_classes": 10},
+        "data": {"name": name, "augment": {"flip": "random"}} | values,
+        "train": {"batch_size": batch_size},
+    }
+    spec = ExperimentSpec.model_validate(sections)
+    module = ContrastiveTask.make_module(spec)
+    ContrastiveTask.read_data(module, spec, data_set())
+    return ContrastiveTask(spec, module)
 
 
-def drawn(task, data: DataSet, epoch: int = 0, first: int = 0) -> dict[int, list[int]]:
+def drawn(task, data: DataSet, epoch: int = 0) -> dict[int, list[int]]:
     """Return the level of each image in an epoch and the tokens of its caption."""
     found: dict[int, list[int]] = {}
-    for batch in task.batches(data, epoch, first):
+    for batch in task.batches(data, epoch):
         levels = task.to_pixels(batch["images"])[:, 0, 4, 4].tolist()
         found |= dict(zip(levels, batch["tokens"].tolist(), strict=True))
     return found
@@ -106,11 +95,11 @@ def drawn(task, data: DataSet, epoch: int = 0, first: int = 0) -> dict[int, list
 
 def test_each_caption_of_a_folder_belongs_to_its_image():
     task, data = new_task(captions="folder"), data_set()
-    assert {"number", "the", "0", "39"} <= {*task.module.text.words()}
+    words = task.module.text.words()
+    assert {"number", "the", "0", "39"} <= {*words}
     seen = defaultdict(set)
     for epoch in range(6):
         for level, tokens in drawn(task, data, epoch).items():
-            words = task.module.text.words()
             first, number = (words[token - 4] for token in tokens if token > UNKNOWN)
             assert number == str(level // 6)
             seen[level].add(first)
@@ -175,9 +164,8 @@ def test_all_recorded_numbers_are_measured(captions):
     assert {*task.spec.task.row.numbers} <= measured.keys()
     assert all(0 <= value <= 1 for value in measured.values())
     assert all(len(tensor) == 40 for tensor in outputs.values())
-    assert {name.split("_")[0] for name in measured if name.startswith("l")} == (
-        {"l1"} if captions == "transformations" else set()
-    )
+    levels = {name.split("_")[0] for name in measured if name.startswith("l")}
+    assert levels == ({"l1"} if captions == "transformations" else set())
 
 
 def test_a_perfect_text_encoder_reaches_the_top():

@@ -20,6 +20,8 @@ from vitcli.core.torch_use import autocast_to
 
 SIZES: dict[str, Any] = {"img_size": 16, "in_chans": 3, "num_classes": 5}
 CONVNET = SIZES | {"family": "convnet", "widths": [8, 8, 16]}
+TIMM = SIZES | {"family": "timm", "name": "test_resnet"}
+SWIN = changed(family="swin", **REQUIRED["swin"]).model_dump()
 KINDS: dict[str, dict[str, Any]] = {
     "logits": {},
     "token": {"kind": "token"},
@@ -34,11 +36,9 @@ KINDS: dict[str, dict[str, Any]] = {
         "kind": "features",
         "layers": [1],
         "teacher_layers": ["net.layer2"],
-        "teacher": {"run": "any", "model": SIZES | {"family": "timm", "name": "test_resnet"}},
+        "teacher": {"run": "any", "model": TIMM},
     },
-    "logits of a model in stages": {
-        "teacher": {"run": "any", "model": changed(family="swin", **REQUIRED["swin"]).model_dump()}
-    },
+    "logits of a model in stages": {"teacher": {"run": "any", "model": SWIN}},
 }
 
 
@@ -70,8 +70,7 @@ def gradient(temperature: float) -> Tensor:
 
 def test_at_a_high_temperature_logits_without_their_mean_are_matched():
     """Hinton et al. 2015, equation 4: the gradient is (z - v) / K for logits of mean 0."""
-    pair = (each - each.mean(-1, keepdim=True) for each in (logits(0), logits(1)))
-    student, teacher = pair
+    student, teacher = (each - each.mean(-1, keepdim=True) for each in (logits(0), logits(1)))
     matched = (student - teacher) / 5
     assert_close(gradient(1e5), matched, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(gradient(1.0), matched, rtol=0.1)
@@ -82,9 +81,8 @@ def test_standardised_logits_ignore_shift_and_scale_of_the_teacher():
     """Sun et al. 2024, section 4.2."""
     scale = torch.tensor([[0.5], [2.0], [3.0], [10.0]], dtype=torch.float64)
     teacher, other = logits(1), logits(1) * scale + scale.flip(0)
-    found = [
-        soft_loss(standardized(logits(0)), standardized(each), 2.0) for each in (teacher, other)
-    ]
+    student = standardized(logits(0))
+    found = [soft_loss(student, standardized(each), 2.0) for each in (teacher, other)]
     assert_close(found[0], found[1], rtol=1e-5, atol=0)
     plain = [soft_loss(logits(0), each, 2.0) for each in (teacher, other)]
     assert not torch.allclose(plain[0], plain[1], rtol=0.1)
@@ -93,12 +91,11 @@ def test_standardised_logits_ignore_shift_and_scale_of_the_teacher():
 @pytest.mark.parametrize("standardize", [True, False])
 def test_the_loss_standardises_if_it_is_asked(standardize):
     task = make({"standardize": standardize})
-    batch, head = batch_of(task), task.teacher.head
-    assert isinstance(head, nn.Linear)
+    batch = batch_of(task)
     before = task.losses(batch)["distillation"]
     with torch.no_grad():
-        head.weight *= 3
-        head.bias.mul_(3).add_(1)
+        task.teacher.get_parameter("head.weight").mul_(3)
+        task.teacher.get_parameter("head.bias").mul_(3).add_(1)
     assert torch.allclose(before, task.losses(batch)["distillation"], rtol=1e-4) is standardize
 
 
@@ -114,10 +111,8 @@ def test_a_loss_has_the_shares_of_labels_and_teacher():
 
 def head_gradients(batch, shift=0.0):
     task = make({"kind": "token"})
-    head = task.teacher.head
-    assert isinstance(head, nn.Linear)
     with torch.no_grad():
-        head.bias[3] += shift
+        task.teacher.get_parameter("head.bias")[3] += shift
     task.losses(batch)["loss"].backward()
     encoder = task.module.encoder
     return encoder.head.weight.grad, encoder.head_dist.weight.grad

@@ -29,12 +29,6 @@ def inputs(count: int = 2) -> tuple[Tensor, Tensor]:
     return torch.randn(count, 3, 16, 16, dtype=torch.float64), torch.rand(count, 16)
 
 
-def hide_mask(masked: Tensor) -> Tensor:
-    """Return 1 in masked and 0 in visible pixels, (B, 3, 16, 16)."""
-    zeros = torch.zeros(len(masked), 16, 48, dtype=torch.float64)
-    return unpatchify(zeros.scatter(1, masked[..., None].expand(-1, -1, 48), 1.0), 4, (4, 4))
-
-
 @pytest.mark.parametrize("norm_pix", [False, True])
 @pytest.mark.parametrize("model", PREFIXES)
 def test_the_error_is_that_of_a_reference_with_loops(model, norm_pix):
@@ -82,7 +76,9 @@ def test_baselines_are_those_of_a_reference_with_loops():
 
 def test_a_reconstruction_keeps_the_visible_patches():
     module, (images, noise) = mae(), inputs()
-    filled, is_masked = reconstruct(module, images, noise), hide_mask(module.split(noise)[1]) == 1
+    masked = module.split(noise)[1][..., None].expand(-1, -1, 48)
+    is_masked = unpatchify(torch.zeros(2, 16, 48).scatter(1, masked, 1.0), 4, (4, 4)) == 1
+    filled = reconstruct(module, images, noise)
     assert torch.equal(filled[~is_masked], images[~is_masked])
     assert not torch.isclose(filled[is_masked], images[is_masked]).any()
     pixels = torch.full((2, 3, 16, 16), 200, dtype=torch.uint8)
@@ -136,25 +132,17 @@ def test_the_reconstructed_images_are_flipped_but_not_cropped_erased_or_mixed():
     assert not torch.isclose(batch["images"], flipped).flatten(1).all(1).any()
 
 
-def index_of_others(both: Ssat, data: DataSet, epochs: int) -> Tensor:
-    """Return the indices of the reconstructed images, as far as the epochs' batches use them."""
-    used = len(data.train) // both.spec.train.batch_size * both.spec.train.batch_size
-    return torch.cat([both.rows(data, epoch)["others.index"][:used] for epoch in range(epochs)])
-
-
 @pytest.mark.parametrize(("labels", "batch_size"), [(24, 8), (20, 8), (64, 16)])
 def test_every_pass_contains_every_image_once(labels, batch_size):
     """Epochs of 24, 16 and 64 of 64 images: passes begin inside an epoch."""
-    index = index_of_others(task(batch_size), with_labels(labels), 9)
+    both, data = task(batch_size), with_labels(labels)
+    used = labels // batch_size * batch_size
+    index = torch.cat([both.rows(data, epoch)["others.index"][:used] for epoch in range(9)])
     passes = [part for part in index.split(64) if len(part) == 64]
     assert len(passes) >= 2
     assert all(torch.equal(part.sort().values, torch.arange(64)) for part in passes)
     assert not torch.equal(passes[0], passes[1])
-
-
-def test_the_other_images_come_from_the_whole_training_set():
-    """Without augmentation they are the normalised pixels of their rows."""
-    both, data = task(), with_labels()
-    rows, batch = both.rows(data, 1), next(both.batches(data, 1))
-    wanted = data.normalize(data.all_train.pixels[rows["others.index"][:8]])
-    assert_close(batch["others"], wanted)
+    # Without augmentation, images are the normalised pixels of their rows of the whole set.
+    others = next(both.batches(data, 1))["others"]
+    rows = both.rows(data, 1)["others.index"][:batch_size]
+    assert_close(others, data.normalize(data.all_train.pixels[rows]))

@@ -33,17 +33,13 @@ def test_rows_follow_the_image_and_not_its_place_in_the_order():
     assert torch.equal(rows["global.box"], table["box"][rows["index"]])
 
 
-def test_a_crop_of_the_whole_image_is_the_image():
+def test_a_crop_is_the_whole_image_or_the_resized_window():
     box = torch.tensor([[[0.0, 0.0, 1.0, 1.0], [1.0, 0.0, -1.0, 1.0]]]).expand(NUM, 2, 4)
     pixels = images().float()
     found = multi_crop.crop_views(pixels, box, (16, 16))
     assert_close(found[:, 0], pixels, atol=1e-3, rtol=0)
     assert_close(found[:, 1], pixels.flip(-1), atol=1e-3, rtol=0)
-
-
-def test_a_crop_is_the_resized_window():
     box = torch.tensor([[[0.25, 0.5, 0.5, 0.25]]]).expand(NUM, 1, 4)  # 8 x 4 pixels of 16
-    pixels = images().float()
     found = multi_crop.crop_views(pixels, box, (8, 16))[:, 0]
     wide = F.interpolate(pixels, size=(32, 32), mode="bilinear")  # each pixel becomes 2 x 2
     assert_close(found, wide[:, :, 16:24, 8:24], atol=1e-3, rtol=0)
