@@ -10,9 +10,6 @@ from vitcli.runner.run.folder import RUNS, RunDir, Status
 
 STUDY = RUNS / "parts"
 VARIANTS: dict[str, dict[str, Any]] = {"full": {}, "no-ffn": {"model.ffn": "none"}}
-HOSTILE = (
-    "</script><script>document.title='ran'</script><img src=x onerror=\"document.title='ran'\">"
-)
 
 
 def make_study_folder(

@@ -9,7 +9,6 @@ import os
 import select
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,13 +17,8 @@ from typing import Any
 
 TIMEOUT = 60.0
 """Longest time for an answer in seconds, on a busy machine."""
-LAUNCH = """import fcntl, os, sys
-ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
-for wanted, end in zip((3, 4), ends):
-    os.dup2(end, wanted)
-os.execvp(sys.argv[3], sys.argv[3:])
-"""
-"""A program that starts Chromium with the pipes on descriptors 3 (commands) and 4 (answers)."""
+LAUNCH = 'exec "${@:3}" 3<&"$1" 4>&"$2"'
+"""Starts Chromium in bash with the pipes on descriptors 3 (commands) and 4 (answers)."""
 TYPED = {"Enter": "\r"}
 """The text of a key whose name is longer than one character."""
 CODES = {" ": "Space", "[": "BracketLeft", "]": "BracketRight", "?": "Slash"}
@@ -40,7 +34,7 @@ def chromium(profile: Path) -> Iterator["Browser"]:
         *("--no-first-run", "--hide-scrollbars", f"--user-data-dir={profile}"),
     ]
     process = subprocess.Popen(
-        [sys.executable, "-c", LAUNCH, str(commands[0]), str(answers[1]), program, *options],
+        ["bash", "-c", LAUNCH, "bash", str(commands[0]), str(answers[1]), program, *options],
         pass_fds=(commands[0], answers[1]),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -64,19 +64,15 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def one_of_each_kind() -> list[str]:
+def experiment_cases() -> dict[str, Case]:
+    """Return a case for an experiment of each kind; ``row_cases`` has the other differences."""
     found: dict[object, str] = {}
     for name in EXPERIMENTS:
         spec = load_experiment(name).spec
         model: Any = spec.model
         width = model.embed_dim // model.num_heads if hasattr(model, "num_heads") else model.family
         found.setdefault(width if spec.task.name == "classify" else spec.task.name, name)
-    return list(found.values())
-
-
-def experiment_cases() -> dict[str, Case]:
-    """Return a case for an experiment of each kind; ``row_cases`` has the other differences."""
-    return {name: (name, {}) for name in one_of_each_kind()}
+    return {name: (name, {}) for name in found.values()}
 
 
 def row_cases() -> dict[str, Case]:
@@ -99,10 +95,7 @@ def row_cases() -> dict[str, Case]:
 def run_steps(name: str, changes: dict[str, Any], *, graphs: bool) -> tuple[Seen, list[str]]:
     """Take a few training steps, with their data; return the counts and the messages.
 
-    Args:
-        name: The experiment.
-        changes: Changed fields of the experiment; by default it is not compiled.
-        graphs: Replay each step as one CUDA graph.
+    With ``graphs``, each step is replayed as one CUDA graph. By default nothing is compiled.
     """
     experiment = load_experiment(name, {"train.compile": False} | changes)
     work = make_workload(experiment, "cuda", ignore_message)

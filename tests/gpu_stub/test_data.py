@@ -119,13 +119,10 @@ def slow_copies() -> dict[str, int]:
     return counts(seen)
 
 
-def images() -> Images:
-    pixels = torch.zeros(COUNT, 3, SIDE, SIDE, dtype=torch.uint8)
-    return Images(pixels, torch.zeros(COUNT, dtype=torch.long)).to(CUDA)
-
-
 def augmented(augment: AugmentSpec) -> dict[str, Any]:
-    data, rows = images(), epoch_rows(COUNT, (SIDE, SIDE), augment, seed=0, epoch=0, at_once=True)
+    pixels = torch.zeros(COUNT, 3, SIDE, SIDE, dtype=torch.uint8)
+    data = Images(pixels, torch.zeros(COUNT, dtype=torch.long)).to(CUDA)
+    rows = epoch_rows(COUNT, (SIDE, SIDE), augment, seed=0, epoch=0, at_once=True)
     with counting() as beginning:
         tables = rows_on_device(rows, CUDA)
         channels = channels_on_device((0.5,) * 3, (0.2,) * 3, CUDA)
