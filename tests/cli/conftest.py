@@ -68,6 +68,7 @@ def build_stage() -> None:
     Path("broken.yaml").write_text("model: {dept: 4}\n")
     for name in ("x.png", "y.png"):
         save_picture(name, (8, 8))
+    Path("link.png").symlink_to("x.png")
     Path("empty").mkdir()
     Path("note.png").write_text("words")
     options = ["tiny.yaml", "--device", "cpu", "-o"]

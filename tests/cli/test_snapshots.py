@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import root, vitcli
+from tests.runner.train.conftest import files
 from vitcli.cli.main import LazyCommands
 from vitcli.runner.experiment.config import load_experiment
 
@@ -43,10 +44,6 @@ def shown(line: str, here: Path) -> str:
     for name, place in {"EXPERIMENTS": shipped, "CACHE": here.parent / "cache"}.items():
         text = text.replace(str(place), name)
     return text.replace(str(here), "HERE")
-
-
-def files(here: Path) -> set[Path]:
-    return {path for path in here.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
 @pytest.mark.parametrize("command", ["vitcli", *LazyCommands()])

@@ -54,10 +54,8 @@ def hub(here, monkeypatch) -> Path:
 def test_a_model_of_timm_is_trained_resumed_mapped_and_exported(name, pictures, here):
     size, count = (224, 4) if name in LARGE else (32, 20)
     words = ["train", "quickstart", "--data", f"imagefolder:{pictures}", "--epochs", 2]
-    words += family(
-        name, f"data.resize={size}", f"train.batch_size={count}", "optim.layer_decay=0.8"
-    )
-    words += ["--limit-batches", 1, "--precision", "fp32"]
+    words += family(name, f"data.resize={size}", f"train.batch_size={count}")
+    words += ["--limit-batches", 1, "--precision", "fp32", "-s", "optim.layer_decay=0.8"]
     calm = run_of(*words, "--name", "calm")
     run = run_of(*words, "--name", "run", "--stop-after", 1)
     assert read_record(run).status == "interrupted"

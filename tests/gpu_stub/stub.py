@@ -59,14 +59,8 @@ def run_on_stub(
     """
     if isinstance(code_or_args, str):
         code_or_args = [sys.executable, "-c", code_or_args]
-    return subprocess.run(
-        code_or_args,
-        cwd=cwd,
-        env=environment() | dict(env or {}),
-        timeout=timeout,
-        capture_output=True,
-        text=True,
-    )
+    options: dict[str, Any] = {"env": environment() | dict(env or {}), "timeout": timeout}
+    return subprocess.run(code_or_args, cwd=cwd, capture_output=True, text=True, **options)
 
 
 def ask_stub(code: str, *, cwd: Path) -> Any:
