@@ -9,8 +9,6 @@ import numpy as np
 
 
 class Parsed(HTMLParser):
-    """Tags in order, the text of scripts, styles and titles, the policy."""
-
     def __init__(self) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
@@ -36,8 +34,7 @@ class Parsed(HTMLParser):
 
     @property
     def data(self) -> dict[str, Any]:
-        data: dict[str, Any] = json.loads(self.texts["script"][0])
-        return data
+        return dict(json.loads(self.texts["script"][0]))
 
 
 def parse(content: bytes | str) -> Parsed:

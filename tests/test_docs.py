@@ -37,7 +37,6 @@ CODE = re.compile(r"`([^`\n]+)`")
 EXAMPLE = re.compile(r"^Example:\n((?: +.+\n?)+)", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PROGRAMS = ("vitcli ", "python ", "pytest ", ".ci/", "DATA=", "pip ")
-"""What an inline piece of code begins with if it is a command."""
 
 NOT_RUN = {
     r"python3 -m venv|\. \.venv|pip install": "installs packages; .ci/run does it",
@@ -112,7 +111,6 @@ def shows(command: str) -> set[str]:
 
 
 def covering(commands: list[str]) -> list[str]:
-    """The longest commands that together show everything that all of them show."""
     kept, seen = [], set[str]()
     for command in sorted(commands, key=lambda each: (-len(shows(each)), -len(each))):
         if not shows(command) <= seen:
@@ -260,7 +258,6 @@ def test_generated_tables_are_current(monkeypatch):
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that a Markdown viewer makes of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
     slugs = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in headings]
     seen: Counter[str] = Counter()

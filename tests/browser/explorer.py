@@ -52,11 +52,11 @@ def live_page(predictor: Predictor, **options: Any) -> bytes:
 
 
 def state(shown: Page) -> dict[str, str]:
-    found: dict[str, str] = shown.evaluate(
+    drawn = (
         "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() =>"
         " done({...document.querySelector('.explorer').dataset}))))"
     )
-    return found
+    return dict(shown.evaluate(drawn))
 
 
 def values(shown: Page) -> np.ndarray:

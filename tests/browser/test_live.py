@@ -231,7 +231,6 @@ def test_a_dropped_picture_has_the_pixels_of_python(shown, size, kind, mode):
 
 
 LAST = 4
-"""The last layer of the bundled model, counted from 0."""
 
 
 @pytest.fixture(scope="module")

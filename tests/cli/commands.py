@@ -55,7 +55,6 @@ def said(code: int, *words: object) -> str:
 
 
 def typed(command: str, code: int = 0) -> tuple[str, str]:
-    """Type a line that ends with an exit code, and return its stdout and stderr."""
     found, out, talk = vitcli(*shlex.split(command))
     assert found == code, talk
     return out, talk
@@ -73,7 +72,6 @@ def document(*words: object) -> Any:
 
 
 def save_picture(name: str, size: tuple[int, int], mode: str = "RGB", **options) -> str:
-    """Draw noise of a size (width, height) into a file, and return its name."""
     rng = np.random.default_rng(1)
     pixels = Image.fromarray(rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8))
     pixels.convert(mode).save(name, **options)

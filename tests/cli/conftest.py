@@ -34,7 +34,6 @@ search:
 
 @pytest.fixture
 def run(copy_of_run) -> str:
-    """A run of one epoch on 8x8 pictures of two classes, in the working folder."""
     return str(copy_of_run(Path("run"), {"train.epochs": 1}))
 
 
@@ -46,11 +45,7 @@ def mapped_run(copy_of_run, here) -> Path:
 
 @pytest.fixture
 def stage(here, tmp_path_factory) -> Path:
-    """Change into a folder that is made once in a process, and that no test changes.
-
-    It has pictures, an experiment, a study, a search, runs that were fabricated and two that were
-    trained: ``mapped``, which ``mapped_run`` describes, and ``captions`` without a step.
-    """
+    """Change into a folder that is made once in a process, and that no test changes."""
     place = tmp_path_factory.getbasetemp() / "stage"
     is_new = not place.exists()
     place.mkdir(exist_ok=True)

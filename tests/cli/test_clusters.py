@@ -27,7 +27,6 @@ JOB = {"SLURM_ARRAY_JOB_ID": "7"}
 
 @pytest.fixture
 def scontrol(here) -> str:
-    """Return a PATH with a scontrol that keeps its words in this folder."""
     program = here / "bin/scontrol"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "$@" >> queued\n')
@@ -84,7 +83,6 @@ def test_a_job_whose_time_is_up_ends_its_driver_and_is_queued_again(here, scontr
 
 
 def drivers_here() -> set[int]:
-    """Return the processes of drivers that train the study in this folder."""
     found = set()
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -107,7 +105,6 @@ def check_that_both_have_the_same_trials() -> None:
 
 
 def kill_each_once(restart: Callable[[], object]) -> None:
-    """Kill two drivers one after the other while both train."""
     killed: set[int] = set()
     until = time.monotonic() + HANG
     while len(killed) < 2:
@@ -123,7 +120,6 @@ def kill_each_once(restart: Callable[[], object]) -> None:
 
 @pytest.fixture
 def calm(tiny, environment) -> None:
-    """Train the study with one driver."""
     write_study(epochs=80, seeds=(0, 1))
     table_of(ablate(environment, CALM, "-j", "1"), CALM)
 

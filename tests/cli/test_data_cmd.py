@@ -44,7 +44,6 @@ def test_info_of_ones_own_pictures(pictures):
 
 @pytest.fixture
 def flawed(here) -> Path:
-    """Return a folder with one problem of each kind."""
     root, generator = here / "Käfer & Co", np.random.default_rng(0)
     for split, count in (("train", 6), ("test", 2)):
         for name in ("alt", "neu"):

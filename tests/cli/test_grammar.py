@@ -58,7 +58,6 @@ def test_what_can_be_misread_is_refused(words, told):
 
 
 COMMANDS = [(path, each) for path, each in commands_of(root()) if not hasattr(each, "commands")]
-"""Every command, such as ``vitcli runs ls``."""
 OPTIONS = [
     (path, command, each)
     for path, command in COMMANDS
@@ -68,7 +67,6 @@ OPTIONS = [
 
 
 def kind_of(parameter: Any, command: Any) -> Any:
-    """The type of a parameter in its command, without None."""
     kind = get_type_hints(command.callback, include_extras=True)[parameter.name].__origin__
     return get_args(kind)[0] if isinstance(kind, UnionType) else kind
 

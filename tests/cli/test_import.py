@@ -94,8 +94,6 @@ def test_the_classes_of_timm_are_brought_into_our_order(tiny, here, pictures):
 
 
 class Canary:
-    """Would make a file, were it unpickled."""
-
     def __reduce__(self):
         return os.system, ("touch canary",)
 

@@ -44,7 +44,6 @@ SCHEMA = json.loads(PAGE.read_text().partition("```json\n")[2].partition("```")[
 
 @pytest.fixture
 def report_of(stage, tmp_path, monkeypatch):
-    """Return a function that types a command and returns its report."""
     reports: list[Report] = []
 
     def spy(report: Report, form: str, width: int | None = None) -> str:
@@ -63,7 +62,6 @@ def report_of(stage, tmp_path, monkeypatch):
 
 
 def markdown_rows(text: str) -> list[list[str]]:
-    """Return the cells, with the headers of the tables."""
     lines = [line for line in text.splitlines() if re.match(r"\|(?! :?-+:? \|)", line)]
     return [[re.sub(r"\\(.)", r"\1", cell) for cell in line[2:-2].split(" | ")] for line in lines]
 
@@ -87,7 +85,6 @@ def check_cell(cell: str, value: Any) -> None:
 
 
 def shown_rows(report: Report, found: dict[str, Any]) -> Iterator[list[Any]]:
-    """Yield the values of JSON in the order in which people read them."""
     for fact in report.facts:
         if fact.shown:
             yield [None, None if fact.text is not None else found[fact.name]]

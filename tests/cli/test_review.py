@@ -32,7 +32,6 @@ def planted(pictures) -> dict[str, str]:
 
 
 def reviewed(run) -> dict[str, Any]:
-    """Return the document of a review, with the pictures of each list."""
     found = document("eval", run, "--review")
     lists: dict[str, Any] = {name: [] for name in ("errors", "suspects", "copies")}
     for row in found["pictures"]:

@@ -66,7 +66,6 @@ def test_files_that_vitcli_did_not_write_stay(study):
 
 
 def record_code(folder: Path, name: str) -> None:
-    """Put copies of own code into a run or study, and a file of the user beside them."""
     config = {"code": {"part.py": sha256(b"part"), "edited.py": sha256(b"part")}}
     trials = {"trials": {"full/seed0": {"config": config}}}
     new = {"config": config} if name == "meta.json" else trials

@@ -28,7 +28,6 @@ def helps(command: str) -> list[str]:
 
 
 def shown(line: str, here: Path) -> str:
-    """Run a command; return it with all that it prints, as in a snapshot."""
     code, out, talk = vitcli(*shlex.split(line.removeprefix("$ vitcli")))
     if code:
         assert code in CODES, line

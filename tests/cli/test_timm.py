@@ -32,20 +32,17 @@ NAMES = [
 
 
 def family(name: str, *fields: str) -> list[str]:
-    """The words that choose a model of timm."""
     chosen = ("model.family=timm", f"model.name={name}", "optim.name=adamw", *fields)
     return [word for field in chosen for word in ("-s", field)]
 
 
 def run_of(*words: object) -> RunDir:
-    """Type a command that trains into runs/NAME, and return the run."""
     said(0, *words)
     return RunDir(Path("runs") / str(words[words.index("--name") + 1]))
 
 
 @pytest.fixture
 def hub(here, monkeypatch) -> Path:
-    """Return the folder of the Hub's cache, which is empty."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here / "hub"))
     return here / "hub"
 

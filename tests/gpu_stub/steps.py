@@ -43,16 +43,12 @@ CEILINGS = Path(__file__).with_name("ceilings.json")
 WARM, STEPS = 5, 3
 """Steps before the count, among them those before a capture, and counted steps."""
 LAUNCHES = ("launch", "graph_launch", "memset", "d2d", "h2d", "d2h")
-"""Everything that the host asks the device to do."""
 TEACHERS = ("task dino", "gratings-dino", "pretrain-dino", "pretrain-dino-gpu")
 """Cases with a teacher, which moves after each step, outside the graph."""
 MOST_WITH_TEACHER = 8
-"""Most launches of a step with a teacher as one graph."""
 COMPILED = ("quickstart", "cifar10-small")
-"""Experiments whose compiled step is counted; to compile takes half a minute each."""
 LINES = {"waits": ("sync",), "copies": ("h2d", "d2h"), "unpinned": ("unpinned",)}
 Case = tuple[str, dict[str, Any]]
-"""An experiment, and changed fields."""
 
 MIXED = {"policy": "trivial_augment", "erasing": 0.5, "mixup": 0.8, "flip": "alternating"}
 COMBINATIONS: dict[str, dict[str, Any]] = {
@@ -93,10 +89,7 @@ def row_cases() -> dict[str, Case]:
 
 
 def run_steps(name: str, changes: dict[str, Any], *, graphs: bool) -> tuple[Seen, list[str]]:
-    """Take a few training steps, with their data; return the counts and the messages.
-
-    With ``graphs``, each step is replayed as one CUDA graph. By default nothing is compiled.
-    """
+    """Take a few training steps, with their data; return the counts and the messages."""
     experiment = load_experiment(name, {"train.compile": False} | changes)
     work = make_workload(experiment, "cuda", ignore_message)
     compile_training(work.training, ignore_message)

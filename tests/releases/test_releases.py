@@ -1,7 +1,4 @@
-"""Run folders of earlier releases are still read, verified, measured, looked into and continued.
-
-``python -m tests.releases.make`` adds the folder of a release.
-"""
+"""Run folders of earlier releases are still read, verified, measured, looked into and continued."""
 
 import json
 import shutil
