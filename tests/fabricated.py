@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RUNS, RunDir, Status
@@ -22,7 +21,13 @@ def make_run(
 ) -> RunDir:
     """Make a run that looks trained, for 6 epochs if it is finished, else for 3."""
     asked = load_experiment(experiment, changes).spec.replace(seed=seed)
-    spec = resolved(asked)
+    facts_of_data = {
+        "class_names": ("cat", "dog"),
+        "mean": asked.data.mean or (0.5, 0.5, 0.5),
+        "std": asked.data.std or (0.2, 0.2, 0.2),
+    }
+    model = asked.model.replace(img_size=(32, 32), in_chans=3, num_classes=2)
+    spec = asked.replace(model=model, data=asked.data.replace(**facts_of_data))
     run = RunDir(folder or RUNS / experiment / "train" / f"seed{seed}")
     with run.lock():
         run.create(spec)
@@ -58,16 +63,6 @@ def make_run(
         commit_json(run.path / "result.json", measured | (result or {}))
     run.set_status(state, 100 * done)
     return run
-
-
-def resolved(spec: ExperimentSpec) -> ExperimentSpec:
-    facts = {
-        "class_names": ("cat", "dog"),
-        "mean": spec.data.mean or (0.5, 0.5, 0.5),
-        "std": spec.data.std or (0.2, 0.2, 0.2),
-    }
-    sizes = {"img_size": (32, 32), "in_chans": 3, "num_classes": 2}
-    return spec.replace(model=spec.model.replace(**sizes), data=spec.data.replace(**facts))
 
 
 def record(epoch: int, accuracy: float) -> dict[str, Any]:

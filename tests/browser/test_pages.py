@@ -169,9 +169,7 @@ def test_the_button_saves_the_choices_beside_the_corrections_of_the_run(
     (pictures / "train" / "bright" / "1.png").rename(dark / 'a, "b".png')
     Path("old.csv").write_text("file,label\ntrain/bright/2.png,dark\ntrain/dark/3.png,\n")
     shutil.copy(dark / 'a, "b".png', pictures / "train" / "bright" / "copy.png")
-    copy_of_run(Path("run"), {"train.epochs": 1})
-    config = Path("run/config.yaml")
-    config.write_text(config.read_text().replace("corrections: null", "corrections: old.csv"))
+    copy_of_run(Path("run"), {"train.epochs": 1, "data.corrections": "old.csv"})
     said(0, "eval", "run", "--review", "--data-dir", pictures)
     shown = browser.open(Path("run/review.html").absolute().as_uri())
     saved = tmp_path / "saved" / "corrections.csv"

@@ -98,23 +98,6 @@ def test_pretrained_weights_bring_size_and_normalisation_and_need_no_network(pic
     assert all(found[f"net.{key}"].equal(value) for key, value in own.state_dict().items())
 
 
-REFUSED = {
-    ("hf-hub:timm/resnet18",): "has no model",
-    ("test_vit", "model.depth=3"): "family 'timm' has no depth",
-    ("test_vit", "model.num_classes=0"): "num_classes: ",
-    ("test_resnet", "train.accumulate=2"): "batch norm",
-    ("test_resnet", "train.grad_checkpointing=true"): "batch norm",
-    ("pit_ti_224", "train.grad_checkpointing=true"): "pit_ti_224",
-    ("test_vit", "task.name=mae"): "family 'timm'",
-}
-
-
-@pytest.mark.parametrize("given", REFUSED)
-def test_a_wrong_name_or_field_is_one_line_before_any_picture_is_read(given, here):
-    talk = said(2, "train", "quickstart", *family(*given))
-    assert (REFUSED[given] in talk, talk.count("error:")) == (True, 1), talk
-
-
 def test_init_takes_a_model_of_timm_with_size_and_normalisation(pictures, hub):
     model = timm.create_model("test_vit")
     publish(model, hub)
