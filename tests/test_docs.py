@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 import yaml
 from PIL import Image
+from typer.testing import CliRunner
 
 import vitcli
 from tests.cli.commands import commands_of, printed, root
-from tests.cli.commands import vitcli as run_command
 from tests.cli.test_advice import problems
 from tests.conftest import draw_pictures
+from vitcli.cli.main import app
 from vitcli.core.spec.slots import ATTENTIONS
 
 ROOT = Path(__file__).parents[1]
@@ -197,8 +198,8 @@ def test_every_command_and_setting_runs(trained, command):
         command += " --help" if command != "vitcli train" else ""
     if " cp " in command:
         Path("mine.yaml").unlink()
-    code, out, talk = run_command(*shlex.split(shortened(command))[1:])
-    output = out + talk
+    result = CliRunner().invoke(app, shlex.split(shortened(command))[1:])
+    code, output = result.exit_code, result.output
     for beginning, (expected, message) in ENDS.items():
         if command.startswith(beginning):
             assert (code, message in output) == (expected, True), output
