@@ -13,8 +13,7 @@ from tests.browser.chromium import TIMEOUT, Page
 from tests.browser.explorer import bundled, live_page, make_model, scene_of
 from tests.cli.commands import said
 from tests.conftest import draw_pictures
-from tests.fabricated import make_run
-from tests.fabricated_runs import make_study_folder
+from tests.fabricated import make_run, make_study_folder
 from tests.fabricated_study import HOSTILE, make_reference, make_study
 from tests.runner.explain.made_up import bundled as bundled_model
 from tests.runner.explain.made_up import lessons

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.browser.chromium import Page
-from tests.fabricated import make_run
-from tests.fabricated_runs import make_study_folder
+from tests.fabricated import make_run, make_study_folder
 from vitcli.runner.overview.page import write_page
 from vitcli.runner.run.folder import RUNS
 

@@ -8,8 +8,7 @@ import pytest
 
 from tests.cli.commands import save_picture, vitcli
 from tests.conftest import TINY, draw_pictures
-from tests.fabricated import make_run
-from tests.fabricated_runs import make_study_folder
+from tests.fabricated import make_run, make_study_folder
 from vitcli.runner.evaluate import trained_run
 
 CLS = {"model.pool": "cls", "model.pos_embed": "learned"}

@@ -47,10 +47,7 @@ def test_a_run_and_pictures_are_told_apart(words, run):
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize(
     ("words", "told"),
-    [
-        *(("", "predict photo.jpg"), ("pets", "predict pets photo.jpg")),
-        *(("elsewhere", "predict elsewhere photo.jpg"), ("both x.png", "runs/both .*, or ./both")),
-    ],
+    [("elsewhere", "predict elsewhere photo.jpg"), ("both x.png", "runs/both .*, or ./both")],
 )
 def test_what_can_be_misread_is_refused(words, told):
     with pytest.raises(ConfigError, match=told):

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.commands import document, printed, said, vitcli
-from tests.fabricated import make_run
-from tests.fabricated_runs import STUDY, make_study_folder
+from tests.fabricated import STUDY, make_run, make_study_folder
 from tests.patience import HANG
 from tests.terminal import open_terminal, read_until, read_until_end, run_in_terminal
 from vitcli.runner.engines.drivers import join_drivers
