@@ -50,8 +50,7 @@ def name(request) -> str:
 
 @pytest.fixture
 def added(monkeypatch) -> None:
-    row = row_of(ADDED)
-    monkeypatch.setitem(TASKS, ADDED, row)
+    monkeypatch.setitem(TASKS, ADDED, row_of(ADDED))
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from vitcli.runner.run.folder import RunDir
 
 CALM, FAR = Path("calm"), Path("far")
 JOB = {"SLURM_ARRAY_JOB_ID": "7"}
+needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="needs pip install ray")
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def calm(tiny, environment) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not find_spec("ray"), reason="needs pip install ray")
+@needs_ray
 def test_two_drivers_on_ray_each_killed_once_end_with_the_trials_of_one(calm, environment):
     driver = ablate(environment, FAR, "--engine", "ray", "-j", "2")
     kill_each_once(lambda: None)
@@ -154,7 +155,7 @@ def test_two_jobs_of_slurm_each_killed_once_end_with_the_trials_of_one(calm, env
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not find_spec("ray"), reason="needs pip install ray")
+@needs_ray
 def test_ctrl_c_stops_the_drivers_on_ray_after_a_checkpoint(tiny, environment):
     write_study(epochs=400)
     driver = ablate(environment, FAR, "--engine", "ray", "-j", "2")
