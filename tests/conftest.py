@@ -78,10 +78,7 @@ def pytest_terminal_summary(terminalreporter) -> None:
 
 @pytest.fixture
 def here(tmp_path, tmp_path_factory, monkeypatch) -> Path:
-    """Change into an empty folder and return it.
-
-    Only the embedded data set is available; its cache is shared by all tests.
-    """
+    """Change into an empty folder where only the embedded data set is available, and return it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VITCLI_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
     monkeypatch.setenv("VITCLI_OFFLINE", "1")

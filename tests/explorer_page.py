@@ -2,37 +2,29 @@
 
 import base64
 import json
-from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
 
 
-@dataclass
 class Parsed(HTMLParser):
-    """Tags in order, the text of scripts and styles, the policy."""
-
-    tags: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
-    texts: dict[str, list[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.inside = ""
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {"script": [], "style": [], "title": []}
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-        self.inside = tag
-        self.texts.setdefault(tag, [])
-        if tag in ("script", "style", "title"):
+        if tag in self.texts:
             self.texts[tag].append("")
 
     def handle_endtag(self, tag: str) -> None:
-        self.inside = ""
+        self.lasttag = ""
 
     def handle_data(self, data: str) -> None:
-        if self.inside in ("script", "style", "title"):
-            self.texts[self.inside][-1] += data
+        if self.lasttag in self.texts:
+            self.texts[self.lasttag][-1] += data
 
     @property
     def policy(self) -> str:
@@ -42,8 +34,7 @@ class Parsed(HTMLParser):
 
     @property
     def data(self) -> dict[str, Any]:
-        data: dict[str, Any] = json.loads(self.texts["script"][0])
-        return data
+        return dict(json.loads(self.texts["script"][0]))
 
 
 def parse(content: bytes | str) -> Parsed:

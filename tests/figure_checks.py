@@ -61,10 +61,7 @@ def is_cut(box: Bbox, whole: BboxBase) -> bool:
 
 
 def overlaps(boxes: list[tuple[Text, Bbox]]) -> list[str]:
-    """Return the pairs of texts that overlap; slanted texts are compared with straight ones only.
-
-    The box of a slanted text is larger than the text.
-    """
+    """Return the pairs of texts that overlap; the box of a slanted text is larger than the text."""
     return [
         f"overlap: {one.get_text()!r} and {other.get_text()!r}"
         for (one, a), (other, b) in combinations(boxes, 2)

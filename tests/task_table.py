@@ -1,8 +1,4 @@
-"""A tiny experiment for every row of the table of tasks, and for a row that a test adds.
-
-A new row joins by itself with the defaults of its spec. A task may refuse a field of a training in
-a sentence that names the field; its experiment then leaves the field out.
-"""
+"""A tiny experiment for every row of the table of tasks, and for a row that a test adds."""
 
 import json
 import os
@@ -47,7 +43,6 @@ OPTIONAL: dict[str, Any] = {
 }
 """Fields that a task may refuse, such as a task that makes its own views or its own average."""
 STEPS = 3
-"""Steps of an epoch."""
 
 
 def row_of(name: str) -> TaskRow:
@@ -78,8 +73,6 @@ def add_to_workers(monkeypatch, folder: Path) -> None:
 
 
 class TinyTask:
-    """A task of the table with its experiment file and a shared folder for finished runs."""
-
     def __init__(self, name: str, place: Path) -> None:
         self.name, self.row, self.place = name, row_of(name), place
         self.pictures = place / "gratings"

@@ -29,7 +29,6 @@ for ident, code in json.load(open(sys.argv[1])).items():
         traceback.print_exc()
 json.dump(ends, open(sys.argv[2], "w"))
 """
-"""Runs cells in one namespace, as a kernel does, and writes how each ended."""
 
 
 @pytest.mark.ci

@@ -39,7 +39,6 @@ CODE = re.compile(r"`([^`\n]+)`")
 EXAMPLE = re.compile(r"^Example:\n((?: +.+\n?)+)", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PROGRAMS = ("vitcli ", "python ", "pytest ", ".ci/", "DATA=", "pip ")
-"""What an inline piece of code begins with if it is a command."""
 
 NOT_RUN = {
     r"python3 -m venv|\. \.venv|pip install": "installs packages; .ci/run does it",
@@ -79,17 +78,13 @@ ENDS = {
 """Beginning of a command whose input is not here -> its exit code and a part of its message."""
 
 
-def prose(page: Path) -> str:
-    return GENERATED.sub("", page.read_text())
-
-
 def blocks(page: Path, language: str) -> list[str]:
     return [block for name, block in BLOCK.findall(page.read_text()) if name == language]
 
 
 def page_commands(page: Path) -> list[str]:
     lines = [line.strip() for block in blocks(page, "bash") for line in block.splitlines()]
-    inline = CODE.findall(BLOCK.sub("", prose(page)))
+    inline = CODE.findall(BLOCK.sub("", GENERATED.sub("", page.read_text())))
     inline = [code for code in inline if code.startswith(PROGRAMS)]
     parts = [part for line in [*lines, *inline] for part in line.split("&&")]
     return [re.sub(r" > \S+$", "", part.strip()) for part in parts if part.strip()]
@@ -107,10 +102,6 @@ SHOWN = [
 COMMANDS = list(dict.fromkeys(SHOWN))
 
 
-def not_run(command: str) -> str | None:
-    return next((why for pattern, why in NOT_RUN.items() if re.match(pattern, command)), None)
-
-
 PATHS = [path for path, _ in commands_of(root())]
 
 
@@ -122,7 +113,6 @@ def shows(command: str) -> set[str]:
 
 
 def covering(commands: list[str]) -> list[str]:
-    """The longest commands that together show everything that all of them show."""
     kept, seen = [], set[str]()
     for command in sorted(commands, key=lambda each: (-len(shows(each)), -len(each))):
         if not shows(command) <= seen:
@@ -131,12 +121,7 @@ def covering(commands: list[str]) -> list[str]:
     return kept
 
 
-RUN = covering([command for command in COMMANDS if not not_run(command)])
-
-
-def invoke(command: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, shlex.split(command)[1:])
-    return result.exit_code, result.output
+RUN = covering([line for line in COMMANDS if not any(re.match(name, line) for name in NOT_RUN)])
 
 
 SMALL_DATA = " --data imagefolder:pictures -s data.resize=32"
@@ -190,8 +175,7 @@ def trained(here, workshop) -> Path:
     Path("pool.yaml").write_text(study.split("```yaml\n")[1].split("```")[0])
     shared = workshop / "quickstart"
     if not (shared / "result.json").exists():
-        code, output = invoke(f"vitcli train --epochs 1 --limit-batches 2 -o {shared}")
-        assert code == 0, output
+        printed("train", "--epochs", 1, "--limit-batches", 2, "-o", shared)
     shutil.copytree(shared, "runs/quickstart/train/seed0")
     for name in ("pets", "leaves"):
         shutil.copytree(shared, f"runs/{name}")
@@ -215,7 +199,8 @@ def test_every_command_and_setting_runs(trained, command):
         command += " --help" if command != "vitcli train" else ""
     if " cp " in command:
         Path("mine.yaml").unlink()
-    code, output = invoke(shortened(command))
+    result = CliRunner().invoke(app, shlex.split(shortened(command))[1:])
+    code, output = result.exit_code, result.output
     for beginning, (expected, message) in ENDS.items():
         if command.startswith(beginning):
             assert (code, message in output) == (expected, True), output
@@ -277,7 +262,6 @@ def test_generated_tables_are_current(monkeypatch):
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that a Markdown viewer makes of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
     slugs = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in headings]
     seen: Counter[str] = Counter()

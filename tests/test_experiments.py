@@ -1,7 +1,4 @@
-"""Every file in experiments/ has a question and a header, parses and builds.
-
-Variants of one seed start alike, and pre-trainings take equal compute.
-"""
+"""Every file in experiments/ has a question and a header, parses and builds."""
 
 import re
 from pathlib import Path
@@ -48,7 +45,6 @@ def resolved(spec: ExperimentSpec) -> ExperimentSpec:
 
 
 TUNED = r"^# Tuned:    (on (no|validation|test) images|not recorded on which images)\b"
-"""The line that says which images the settings of a file were chosen on."""
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -123,10 +119,7 @@ def test_variants_of_one_seed_start_with_the_baselines_weights(name):
 
 
 def initial_tensors(study: Study, name: str) -> dict[str, torch.Tensor]:
-    """Return an encoder's tensors at the start of a training with seed 0.
-
-    Of blocks, there are at most two, or as many as the task names.
-    """
+    """Return an encoder's first tensors, of two blocks or as many as the task names."""
     (variant,) = [variant for variant in study.variants if variant.name == name]
     spec = resolved(variant.spec)
     if isinstance(spec.model, VitSpec):

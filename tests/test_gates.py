@@ -1,8 +1,4 @@
-"""The gates of experiments/gates: their committed results pass, and each of them can fail.
-
-A gate is a training that shows that an objective learns; the scripts there run all of them again.
-So do those of experiments/statistics, and of experiments/search for the benchmark of the samplers.
-"""
+"""The committed results of gates, statistics and search pass, and each gate can fail."""
 
 import json
 from pathlib import Path
@@ -91,7 +87,6 @@ def test_short_simulations_agree():
 
 
 def additive_table(search) -> benchmark.Table:
-    """Return a table in which each field adds to the score by itself, and nothing else does."""
     values = {field: values.choices for field, values in search.fields.space.items()}
     weights = dict(zip(values, (1.0, 0.8, 0.6, 0.4, 0.2), strict=True))
     return {

@@ -1,7 +1,4 @@
-"""Nothing runs code from data, and no room names a task.
-
-``lint-imports`` checks which room may import which.
-"""
+"""Nothing runs code from data, and no room names a task; ``lint-imports`` checks the imports."""
 
 import ast
 import re

@@ -1,8 +1,4 @@
-"""Every task of the table can do what classification can; a new row is tested by itself.
-
-``tests/denoising.py`` is a row that the package does not have, and measures an error instead of an
-accuracy. It keeps the interface honest.
-"""
+"""Every task of the table, and that of tests/denoising.py, can do what classification can."""
 
 import contextlib
 import json
@@ -54,8 +50,7 @@ def name(request) -> str:
 
 @pytest.fixture
 def added(monkeypatch) -> None:
-    row = row_of(ADDED)
-    monkeypatch.setitem(TASKS, ADDED, row)
+    monkeypatch.setitem(TASKS, ADDED, row_of(ADDED))
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
-import zipfile
+import tempfile
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -39,12 +38,11 @@ def build(sources: Path, target: str, output: Path, umask: int = -1) -> Path:
 
 
 def files_of(package: Path) -> dict[str, bytes]:
-    if package.suffix == ".whl":
-        with zipfile.ZipFile(package) as wheel:
-            return {name: wheel.read(name) for name in wheel.namelist()}
-    with tarfile.open(package) as archive:
-        found = {each.name: archive.extractfile(each) for each in archive if each.isfile()}
-        return {name.partition("/")[2]: file.read() for name, file in found.items() if file}
+    with tempfile.TemporaryDirectory() as place:
+        shutil.unpack_archive(package, place, "zip" if package.suffix == ".whl" else "gztar")
+        (root,) = [Path(place)] if package.suffix == ".whl" else Path(place).iterdir()
+        files = [path for path in root.rglob("*") if path.is_file()]
+        return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
 def commit_in(package: Path) -> dict | None:

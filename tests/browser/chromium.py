@@ -9,7 +9,6 @@ import os
 import select
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,17 +16,9 @@ from pathlib import Path
 from typing import Any
 
 TIMEOUT = 60.0
-"""Longest time for an answer in seconds, on a busy machine."""
-LAUNCH = """import fcntl, os, sys
-ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
-for wanted, end in zip((3, 4), ends):
-    os.dup2(end, wanted)
-os.execvp(sys.argv[3], sys.argv[3:])
-"""
-"""A program that starts Chromium with the pipes on descriptors 3 (commands) and 4 (answers)."""
+LAUNCH = 'exec "${@:3}" 3<&"$1" 4>&"$2"'
+"""Starts Chromium in bash with the pipes on descriptors 3 (commands) and 4 (answers)."""
 TYPED = {"Enter": "\r"}
-"""The text of a key whose name is longer than one character."""
-CODES = {" ": "Space", "[": "BracketLeft", "]": "BracketRight", "?": "Slash"}
 
 
 @contextmanager
@@ -40,7 +31,7 @@ def chromium(profile: Path) -> Iterator["Browser"]:
         *("--no-first-run", "--hide-scrollbars", f"--user-data-dir={profile}"),
     ]
     process = subprocess.Popen(
-        [sys.executable, "-c", LAUNCH, str(commands[0]), str(answers[1]), program, *options],
+        ["bash", "-c", LAUNCH, "bash", str(commands[0]), str(answers[1]), program, *options],
         pass_fds=(commands[0], answers[1]),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -80,8 +71,7 @@ class Browser:
         while (answer := self._read()).get("id") != self.number:
             self.events.append(answer)
         assert "error" not in answer, f"{method}: {answer['error']}"
-        result: dict[str, Any] = answer["result"]
-        return result
+        return dict(answer["result"])
 
     def _read(self) -> dict[str, Any]:
         deadline = time.monotonic() + TIMEOUT
@@ -92,8 +82,7 @@ class Browser:
             assert content, "the browser has ended"
             self.rest += content
         message, _, self.rest = self.rest.partition(b"\0")
-        answer: dict[str, Any] = json.loads(message)
-        return answer
+        return dict(json.loads(message))
 
     def open(self, url: str, **options: Any) -> "Page":
         self.pages.append(Page(self, url, **options))
@@ -110,13 +99,7 @@ class Browser:
 
 class Page:
     def __init__(
-        self,
-        browser: Browser,
-        url: str,
-        *,
-        size: tuple[int, int] = (1280, 800),
-        dark: bool = False,
-        phone: bool = False,
+        self, browser: Browser, url: str, *, size=(1280, 800), dark=False, phone=False
     ) -> None:
         self.browser, self.url = browser, url
         self.target = browser.call("Target.createTarget", url="about:blank")["targetId"]
@@ -134,13 +117,8 @@ class Page:
         return self.browser.call(method, self.session, **params)
 
     def resize(self, width: int, height: int, *, phone: bool = False) -> None:
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=2,
-            mobile=phone,
-        )
+        sizes = {"width": width, "height": height, "deviceScaleFactor": 2}
+        self.call("Emulation.setDeviceMetricsOverride", mobile=phone, **sizes)
         self.call("Emulation.setTouchEmulationEnabled", enabled=phone)
 
     def events(self, *methods: str) -> list[dict[str, Any]]:
@@ -178,7 +156,6 @@ class Page:
         self.resize(width, 1000)
 
     def overflow(self) -> int:
-        """Return by how many CSS pixels the page is wider than the window."""
         root = "document.documentElement"
         return int(self.evaluate(f"{root}.scrollWidth - {root}.clientWidth"))
 
@@ -197,6 +174,5 @@ class Page:
     def press(self, key: str) -> None:
         typed = TYPED.get(key, key)
         text = {"text": typed} if len(typed) == 1 else {}
-        code = CODES.get(key, key if len(key) > 1 else f"Key{key.upper()}")
-        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=code, **text)
-        self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=code)
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)

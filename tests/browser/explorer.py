@@ -10,6 +10,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from tests.browser.chromium import Page
+from tests.core.specs import noisy
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import model_spec
 from vitcli.runner.attn_map.explain import Explainer
@@ -28,10 +29,7 @@ def make_model(**changes: Any) -> VisionTransformer:
     torch.manual_seed(1)
     fields: dict[str, Any] = {"img_size": (32, 32), "in_chans": 3, "num_classes": 5}
     fields |= {"patch_size": 4, "embed_dim": 24, "depth": 3, "num_heads": 3, "reg_tokens": 1}
-    model = build_vit(model_spec(**(fields | changes))).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.25 * torch.randn_like(parameter))
+    model: VisionTransformer = noisy(build_vit(model_spec(**(fields | changes))).eval(), 0.25)
     return model
 
 
@@ -54,11 +52,11 @@ def live_page(predictor: Predictor, **options: Any) -> bytes:
 
 
 def state(shown: Page) -> dict[str, str]:
-    found: dict[str, str] = shown.evaluate(
+    drawn = (
         "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() =>"
         " done({...document.querySelector('.explorer').dataset}))))"
     )
-    return found
+    return dict(shown.evaluate(drawn))
 
 
 def values(shown: Page) -> np.ndarray:

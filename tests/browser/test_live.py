@@ -194,15 +194,11 @@ def test_a_removed_head_a_removed_patch_and_the_lens_are_those_of_python(shown, 
     assert_allclose(without[: 64 * 64], np.eye(64).ravel(), err_msg="the residual passes all on")
 
 
-def test_probabilities_have_the_temperature_of_the_run(browser, tmp_path):
+def test_probabilities_have_the_temperature_of_the_run(visit):
     sharp = bundled()
     sharp.temperature = 4.0
-    (tmp_path / "page.html").write_bytes(live_page(sharp))
-    opened = browser.open((tmp_path / "page.html").as_uri())
-    opened.wait("document.querySelector('.explorer').dataset.logits !== undefined")
-    found = opened.evaluate(
-        "[[...explorers[0].scene.shares], [...explorers[0].scene.whole.logits]]"
-    )
+    numbers = "[[...explorers[0].scene.shares], [...explorers[0].scene.whole.logits]]"
+    found = visit(live_page(sharp)).evaluate(numbers)
     assert_allclose(found[0], softmax(np.array(found[1]) / 4), atol=1e-6)
 
 
@@ -231,7 +227,6 @@ def test_a_dropped_picture_has_the_pixels_of_python(shown, size, kind, mode):
 
 
 LAST = 4
-"""The last layer of the bundled model, counted from 0."""
 
 
 @pytest.fixture(scope="module")

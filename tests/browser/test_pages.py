@@ -1,8 +1,4 @@
-"""What every page that vitcli writes promises in a real browser.
-
-It opens from a file without a message or a request, fits each screen and paper, shows names as
-text, and its policy stops a script that got in.
-"""
+"""Promises of every page in a real browser: it fits, is legible, and runs and requests nothing."""
 
 import csv
 import os
@@ -15,10 +11,9 @@ import pytest
 
 from tests.browser.chromium import TIMEOUT, Page
 from tests.browser.explorer import bundled, live_page, make_model, scene_of
-from tests.cli.commands import vitcli
+from tests.cli.commands import said
 from tests.conftest import draw_pictures
-from tests.fabricated import make_run
-from tests.fabricated_runs import make_study_folder
+from tests.fabricated import make_run, make_study_folder
 from tests.fabricated_study import HOSTILE, make_reference, make_study
 from tests.runner.explain.made_up import bundled as bundled_model
 from tests.runner.explain.made_up import lessons
@@ -78,7 +73,7 @@ def visualize(copy_of_run) -> Path:
     for name, changes in (("one", cls), ("two", {"train.epochs": 1})):
         copy_of_run(Path(name), changes)
     words = ("--what", "curves,distance,explorer", "--num-images", 4)
-    assert vitcli("visualize", "one", "two", *words)[0] == 0
+    said(0, "visualize", "one", "two", *words)
     return Path("figures/index.html").absolute()
 
 
@@ -87,7 +82,7 @@ def review(copy_of_run) -> Path:
     pictures = draw_pictures(Path().absolute())
     name = f"{LONG}{ATTACK.replace('/', '')}.png"
     shutil.copy(pictures / "train/dark/1.png", pictures / "train/bright" / name)
-    assert vitcli("eval", "run", "--review", "--data-dir", pictures)[0] == 0
+    said(0, "eval", "run", "--review", "--data-dir", pictures)
     return Path("run/review.html").absolute()
 
 
@@ -172,17 +167,13 @@ def test_the_button_saves_the_choices_beside_the_corrections_of_the_run(
     dark = pictures / "train" / "dark"
     (pictures / "train" / "bright" / "1.png").rename(dark / 'a, "b".png')
     Path("old.csv").write_text("file,label\ntrain/bright/2.png,dark\ntrain/dark/3.png,\n")
-    (dark / "copy.png").write_bytes((dark / 'a, "b".png').read_bytes())
-    (dark / "copy.png").rename(pictures / "train" / "bright" / "copy.png")
-    copy_of_run(Path("run"), {"train.epochs": 1})
-    config = Path("run/config.yaml")
-    config.write_text(config.read_text().replace("corrections: null", "corrections: old.csv"))
-    code, _, talk = vitcli("eval", "run", "--review", "--data-dir", pictures)
-    assert code == 0, talk
+    shutil.copy(dark / 'a, "b".png', pictures / "train" / "bright" / "copy.png")
+    copy_of_run(Path("run"), {"train.epochs": 1, "data.corrections": "old.csv"})
+    said(0, "eval", "run", "--review", "--data-dir", pictures)
     shown = browser.open(Path("run/review.html").absolute().as_uri())
-    browser.call(
-        "Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path / "saved")
-    )
+    saved = tmp_path / "saved" / "corrections.csv"
+    options = {"behavior": "allow", "downloadPath": str(saved.parent)}
+    browser.call("Browser.setDownloadBehavior", **options)
     of = "[...document.querySelectorAll('[data-file]')].filter(e => e.dataset.file === {!r})"
     name = 'train/dark/a, "b".png'
     assert shown.evaluate(f"{of.format(name)}.length") >= 2, "a suspect, and one of a pair"
@@ -195,16 +186,11 @@ def test_the_button_saves_the_choices_beside_the_corrections_of_the_run(
     texts = f"{of.format(name)}.map(e => e.querySelector('select').selectedOptions[0].text)"
     assert {*shown.evaluate(texts)} == {"bright"}
     shown.evaluate("document.getElementById('save').click()")
-    saved, deadline = tmp_path / "saved" / "corrections.csv", time.monotonic() + TIMEOUT
+    deadline = time.monotonic() + TIMEOUT
     while not saved.is_file():
         assert time.monotonic() < deadline, "nothing was saved"
         time.sleep(0.05)
-    with saved.open(newline="") as file:
-        assert [*csv.reader(file)] == [
-            ["file", "label"],
-            ["train/bright/2.png", "dark"],
-            ["train/dark/3.png", ""],
-            [name, "bright"],
-            ["train/bright/copy.png", ""],
-        ]
+    old = [["train/bright/2.png", "dark"], ["train/dark/3.png", ""]]
+    new = [[name, "bright"], ["train/bright/copy.png", ""]]
+    assert [*csv.reader(saved.read_text().splitlines())] == [["file", "label"], *old, *new]
     assert shown.console_messages() == []

@@ -3,18 +3,13 @@
 import pytest
 
 from tests.browser.chromium import Page
-from tests.fabricated import make_run
-from tests.fabricated_runs import make_study_folder
+from tests.fabricated import make_run, make_study_folder
 from vitcli.runner.overview.page import write_page
 from vitcli.runner.run.folder import RUNS
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("here")]
-STATES = {
-    "full/seed0": "finished",
-    "no-ffn/seed0": "finished",
-    "full/seed1": "finished",
-    "no-ffn/seed1": "diverged",
-}
+STATES = dict.fromkeys(("full/seed0", "no-ffn/seed0", "full/seed1"), "finished")
+STATES |= {"no-ffn/seed1": "diverged"}
 NAMES = (
     "[...document.querySelectorAll('#table tbody tr:not([hidden]) strong')].map(e => e.textContent)"
 )
@@ -44,8 +39,7 @@ def choose(shown: Page, control: str, value: str, event: str = "change") -> None
 
 
 def cells(shown: Page, table: str) -> list[list[str]]:
-    found: list[list[str]] = shown.evaluate(CELLS.format(table))
-    return found
+    return list(shown.evaluate(CELLS.format(table)))
 
 
 def test_seeds_share_a_row_with_mean_spread_and_states(show, study):

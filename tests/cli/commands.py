@@ -33,7 +33,10 @@ def commands_of(group: Any, path: str = "vitcli") -> Iterator[tuple[str, Any]]:
 
 
 def vitcli(*words: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, [*map(str, words)], prog_name="vitcli")
+    typed = [*map(str, words)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["vitcli", *typed])
+        result = CliRunner().invoke(app, typed, prog_name="vitcli")
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert "Traceback" not in result.stderr
     return result.exit_code, result.stdout, result.stderr
@@ -52,11 +55,7 @@ def said(code: int, *words: object) -> str:
 
 
 def typed(command: str, code: int = 0) -> tuple[str, str]:
-    """Type a line that ends with an exit code, and return its stdout and stderr."""
-    words = shlex.split(command)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["vitcli", *words])
-        found, out, talk = vitcli(*words)
+    found, out, talk = vitcli(*shlex.split(command))
     assert found == code, talk
     return out, talk
 
@@ -73,7 +72,6 @@ def document(*words: object) -> Any:
 
 
 def save_picture(name: str, size: tuple[int, int], mode: str = "RGB", **options) -> str:
-    """Draw noise of a size (width, height) into a file, and return its name."""
     rng = np.random.default_rng(1)
     pixels = Image.fromarray(rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8))
     pixels.convert(mode).save(name, **options)

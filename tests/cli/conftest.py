@@ -8,8 +8,7 @@ import pytest
 
 from tests.cli.commands import save_picture, vitcli
 from tests.conftest import TINY, draw_pictures
-from tests.fabricated import make_run
-from tests.fabricated_runs import make_study_folder
+from tests.fabricated import make_run, make_study_folder
 from vitcli.runner.evaluate import trained_run
 
 CLS = {"model.pool": "cls", "model.pos_embed": "learned"}
@@ -34,7 +33,6 @@ search:
 
 @pytest.fixture
 def run(copy_of_run) -> str:
-    """A run of one epoch on 8x8 pictures of two classes, in the working folder."""
     return str(copy_of_run(Path("run"), {"train.epochs": 1}))
 
 
@@ -46,11 +44,7 @@ def mapped_run(copy_of_run, here) -> Path:
 
 @pytest.fixture
 def stage(here, tmp_path_factory) -> Path:
-    """Change into a folder that is made once in a process, and that no test changes.
-
-    It has pictures, an experiment, a study, a search, runs that were fabricated and two that were
-    trained: ``mapped``, which ``mapped_run`` describes, and ``captions`` without a step.
-    """
+    """Change into a folder that is made once in a process, and that no test changes."""
     place = tmp_path_factory.getbasetemp() / "stage"
     is_new = not place.exists()
     place.mkdir(exist_ok=True)
@@ -68,6 +62,7 @@ def build_stage() -> None:
     Path("broken.yaml").write_text("model: {dept: 4}\n")
     for name in ("x.png", "y.png"):
         save_picture(name, (8, 8))
+    Path("link.png").symlink_to("x.png")
     Path("empty").mkdir()
     Path("note.png").write_text("words")
     options = ["tiny.yaml", "--device", "cpu", "-o"]

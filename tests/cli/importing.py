@@ -14,7 +14,6 @@ State = dict[str, torch.Tensor]
 
 
 def theirs(kind=timm.models.VisionTransformer, **fields) -> torch.nn.Module:
-    """timm's model of the tiny experiment, with some fields changed."""
     sizes = {"img_size": 8, "patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads": 2}
     model = kind(**(sizes | {"mlp_ratio": 2.0, "num_classes": 2} | fields))
     scramble(model)
@@ -36,6 +35,5 @@ def publish(model: torch.nn.Module, hub: Path) -> None:
 
 
 def same_logits(run: str, model: torch.nn.Module) -> None:
-    """Check that a run computes what a model computes."""
     images = torch.randn(3, 3, 8, 8)
     torch.testing.assert_close(load_model(run)(images), model(images), atol=1e-5, rtol=1e-5)

@@ -139,12 +139,5 @@ def test_the_jobs_of_slurm_are_drivers_of_one_search(search):
     assert [line for line in script.splitlines() if line.endswith(driver)]
 
 
-NO_POINT = "-j 1 -s search.space={model.num_heads:[3,5]}"
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [("--engine ray", "-j"), ("--status", "runs/mine"), (NO_POINT, "search.space")],
-)
-def test_a_mistake_is_one_line(search, words, text):
-    assert text in typed(f"search mine.yaml {words}", 2)[1].splitlines()[-1]
+def test_a_space_without_a_point_is_a_mistake(search):
+    typed("search mine.yaml -j 1 -s search.space={model.num_heads:[3,5]}", 2)

@@ -1,7 +1,4 @@
-"""Every command and option that the program's texts name can be typed.
-
-The texts are read from the source, so a message that no test provokes is checked, too.
-"""
+"""Every command and option that the texts in the program's source name can be typed."""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +22,6 @@ def with_whole_commands(source: str) -> str:
 
 
 def problems(text: str) -> Iterator[str]:
-    """Yield what cannot be typed in the commands of a text."""
     for found in COMMAND.finditer(text):
         command, words = root(), found[1].split()
         while words and hasattr(command, "commands") and re.fullmatch(r"[a-z][a-z-]*", words[0]):

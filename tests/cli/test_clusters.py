@@ -23,11 +23,11 @@ from vitcli.runner.run.folder import RunDir
 
 CALM, FAR = Path("calm"), Path("far")
 JOB = {"SLURM_ARRAY_JOB_ID": "7"}
+needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="needs pip install ray")
 
 
 @pytest.fixture
 def scontrol(here) -> str:
-    """Return a PATH with a scontrol that keeps its words in this folder."""
     program = here / "bin/scontrol"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "$@" >> queued\n')
@@ -84,7 +84,6 @@ def test_a_job_whose_time_is_up_ends_its_driver_and_is_queued_again(here, scontr
 
 
 def drivers_here() -> set[int]:
-    """Return the processes of drivers that train the study in this folder."""
     found = set()
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -107,7 +106,6 @@ def check_that_both_have_the_same_trials() -> None:
 
 
 def kill_each_once(restart: Callable[[], object]) -> None:
-    """Kill two drivers one after the other while both train."""
     killed: set[int] = set()
     until = time.monotonic() + HANG
     while len(killed) < 2:
@@ -123,13 +121,12 @@ def kill_each_once(restart: Callable[[], object]) -> None:
 
 @pytest.fixture
 def calm(tiny, environment) -> None:
-    """Train the study with one driver."""
     write_study(epochs=80, seeds=(0, 1))
     table_of(ablate(environment, CALM, "-j", "1"), CALM)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not find_spec("ray"), reason="needs pip install ray")
+@needs_ray
 def test_two_drivers_on_ray_each_killed_once_end_with_the_trials_of_one(calm, environment):
     driver = ablate(environment, FAR, "--engine", "ray", "-j", "2")
     kill_each_once(lambda: None)
@@ -158,7 +155,7 @@ def test_two_jobs_of_slurm_each_killed_once_end_with_the_trials_of_one(calm, env
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not find_spec("ray"), reason="needs pip install ray")
+@needs_ray
 def test_ctrl_c_stops_the_drivers_on_ray_after_a_checkpoint(tiny, environment):
     write_study(epochs=400)
     driver = ablate(environment, FAR, "--engine", "ray", "-j", "2")

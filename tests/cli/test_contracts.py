@@ -27,7 +27,6 @@ WRITING = {
 
 @pytest.fixture
 def place(tiny, here) -> None:
-    """Enter a folder with a picture and an experiment; no data set is read."""
     save_picture("x.png", (32, 32))
     make_run(0)
     Path("runs").rename("mine")

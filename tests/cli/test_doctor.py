@@ -24,7 +24,6 @@ pytestmark = pytest.mark.usefixtures("here")
 
 @pytest.fixture(autouse=True)
 def _measured(monkeypatch) -> None:
-    """A machine of two cores in whose way is nothing, and which needs no measurement."""
     monkeypatch.setattr(measured, "measure_products", products)
     monkeypatch.setattr(device, "this_processor", lambda: ZEN4)
     monkeypatch.setattr(limits, "allowed_cores", lambda: [0, 1])

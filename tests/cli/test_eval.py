@@ -24,7 +24,8 @@ document = partial(commands.document, "eval")
 
 @pytest.mark.usefixtures("half_are_flipped")
 def test_min_accuracy_is_exit_6(run):
-    said(0, "eval", run, "--min-accuracy", 0.0)
+    said(0, "eval", run, "--min-accuracy", 0.0, "--predictions", "p.npz")
+    assert Path("p.npz").is_file()
     assert document(run)["test_accuracy"] < 1
     said(6, "eval", run, "--min-accuracy", 1.0)
 

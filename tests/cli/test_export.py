@@ -52,10 +52,7 @@ DATA = {
 
 
 def untrained_run(folder: Path, model: ModelSpec, **fields: Any) -> RunDir:
-    """Return a finished run of a model for five classes, with random weights and statistics.
-
-    ``fields`` are other parts of the experiment, such as ``data`` or ``task``.
-    """
+    """Return a finished run of a model for five classes, with random weights and statistics."""
     spec = ExperimentSpec.model_validate({"model": model, "data": DATA} | fields)
     module = new_module(spec)
     with torch.no_grad():
@@ -176,7 +173,6 @@ def test_timm_loads_a_plain_vit_and_computes_its_logits(here, fields):
 
 
 def theirs_of(file: str) -> torch.nn.Module:
-    """timm's model of an exported file, with the arguments that the file names."""
     with safetensors.safe_open(file, "pt") as content:
         arguments = json.loads(content.metadata()["timm"])
     theirs = timm.models.VisionTransformer(**arguments).eval()

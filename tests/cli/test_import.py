@@ -76,15 +76,11 @@ def test_an_export_of_vitcli_states_its_settings(tiny, here):
     assert RunDir(Path("third")).spec().data.mean == (0.5, 0.5, 0.5)
 
 
-def rename(pictures: Path, **names: str) -> None:
-    for split in ("train", "test"):
-        for old, new in names.items():
-            (pictures / split / old).rename(pictures / split / new)
-
-
 def test_the_classes_of_timm_are_brought_into_our_order(tiny, here, pictures):
     """timm sorts folders naturally and without case: class 2 comes before class 10."""
-    rename(pictures, bright="10", dark="2")
+    for split in ("train", "test"):
+        (pictures / split / "bright").rename(pictures / split / "10")
+        (pictures / split / "dark").rename(pictures / split / "2")
     model = theirs()
     file, images = save(model), torch.randn(3, 3, 8, 8)
     wanted = {None: [0, 1], "natural": [1, 0], "2,10": [1, 0], "10,2": [0, 1]}
@@ -98,8 +94,6 @@ def test_the_classes_of_timm_are_brought_into_our_order(tiny, here, pictures):
 
 
 class Canary:
-    """Would make a file, were it unpickled."""
-
     def __reduce__(self):
         return os.system, ("touch canary",)
 

@@ -31,15 +31,6 @@ def test_a_folder_is_mapped_twice_and_its_figures_are_left_out(mapped_run):
     assert "only 4 figures of attn-map" in said(4, "attn-map", mapped_run, ".")
 
 
-def test_a_picture_is_never_replaced_by_its_map(mapped_run):
-    path = save_picture("x.png", (8, 8))
-    before = Path(path).read_bytes()
-    Path("link.png").symlink_to(path)
-    for name in ("./x.png", "link.png"):
-        assert f"-o {Path(name)} " in said(2, "attn-map", mapped_run, path, "-o", name)
-    assert Path(path).read_bytes() == before
-
-
 def test_pictures_of_one_name_do_not_overwrite_each_other(mapped_run):
     for folder in ("a", "b.c"):
         Path(folder).mkdir()

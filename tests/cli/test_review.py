@@ -8,22 +8,15 @@ import pytest
 
 from tests.cli.commands import document, said
 from tests.explorer_page import parse
-from tests.stopping import stop_after
+from tests.runner.train.conftest import continue_run, stops_after, train, trains
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data.load import load_data
-from vitcli.runner.errors import StoppedError
-from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
-from vitcli.runner.train.prepare import Request, resume_experiment
-from vitcli.runner.train.train import train as run_training
 
+ONCE = {"train.epochs": 1}
 SWAPPED = ("dark/3", "dark/14", "bright/5", "bright/9", "bright/26")
-
-
-def other(name: str) -> str:
-    return "dark" if name.startswith("bright") else "bright"
 
 
 @pytest.fixture
@@ -31,19 +24,14 @@ def planted(pictures) -> dict[str, str]:
     """Give five training pictures the other label; return their new files with the true one."""
     found = {}
     for label, number in (name.split("/") for name in SWAPPED):
-        file = f"train/{other(label)}/swapped {label}-{number}.png"
+        other = "dark" if label == "bright" else "bright"
+        file = f"train/{other}/swapped {label}-{number}.png"
         (pictures / "train" / label / f"{number}.png").rename(pictures / file)
         found[file] = label
     return found
 
 
-def train(tiny, output: str = "run", changes=None, **options) -> Path:
-    experiment = load_experiment(str(tiny), {"train.epochs": 1} | (changes or {}))
-    return run_training(experiment, Request(output=Path(output), **options)).folder.path
-
-
 def reviewed(run) -> dict[str, Any]:
-    """Return the document of a review, with the pictures of each list."""
     found = document("eval", run, "--review")
     lists: dict[str, Any] = {name: [] for name in ("errors", "suspects", "copies")}
     for row in found["pictures"]:
@@ -51,20 +39,20 @@ def reviewed(run) -> dict[str, Any]:
     return found | lists
 
 
-def write_corrections(found: dict) -> None:
+def write_corrections(labels: dict[str, str]) -> None:
     with Path("mine.csv").open("w", newline="") as file:
-        rows = [(each["name"], each["predicted"]) for each in found["suspects"]]
-        csv.writer(file).writerows([("file", "label"), *rows])
+        csv.writer(file).writerows([("file", "label"), *labels.items()])
 
 
 def test_planted_labels_come_first_and_their_correction_restores_the_data(pictures, tiny, planted):
-    found = reviewed(train(tiny))
+    train(tiny, "run", ONCE)
+    found = reviewed("run")
     first = found["suspects"][: len(planted)]
     assert {each["name"]: each["predicted"] for each in first} == planted
     for each in first:
         assert each["given"] == each["name"].split("/")[1]
         assert each["given_probability"] < 0.5 < each["predicted_probability"]
-    write_corrections({"suspects": first})
+    write_corrections(planted)
     name = f"imagefolder:{pictures}"
     mended = load_data(DataSpec(name=name, corrections="mine.csv"))
     for file, label in planted.items():
@@ -72,15 +60,11 @@ def test_planted_labels_come_first_and_their_correction_restores_the_data(pictur
     assert mended.data_hash == load_data(DataSpec(name=name)).data_hash
 
 
-def test_everything_reads_the_corrected_pictures_of_a_run(tiny, pictures, planted, monkeypatch):
-    write_corrections({"suspects": [{"name": n, "predicted": c} for n, c in planted.items()]})
-    changes = {"data.corrections": "mine.csv"}
-    with monkeypatch.context() as patch:
-        stop_after(patch, 3)
-        with pytest.raises(StoppedError):
-            train(tiny, changes=changes)
-    experiment, path = resume_experiment("run")
-    assert run_training(experiment, Request(output=path, resume=True)).state == "finished"
+def test_everything_reads_the_corrected_pictures_of_a_run(tiny, planted):
+    write_corrections(planted)
+    with stops_after(3):
+        train(tiny, "run", ONCE | {"data.corrections": "mine.csv"})
+    assert trains(continue_run, RunDir(Path("run")))
     assert "other images" not in said(0, "eval", "run")
     said(0, "visualize", "run", "--what", "curves")
     found = reviewed("run")
@@ -89,7 +73,7 @@ def test_everything_reads_the_corrected_pictures_of_a_run(tiny, pictures, plante
     assert dict(data["corrections"]) == planted, "the next file of corrections has these, too"
     Path("mine.csv").write_text("file,label\n")
     assert "was trained on other images" in said(0, "eval", "run")
-    train(tiny, "again")
+    train(tiny, "again", ONCE)
     Path("mine.csv").unlink()
     said(4, "eval", "run")
 
@@ -97,10 +81,10 @@ def test_everything_reads_the_corrected_pictures_of_a_run(tiny, pictures, plante
 def test_the_page_is_whole_and_opens_no_connection(tiny, pictures):
     odd = pictures / "train" / "dark" / "<img src=x>&amp;.png"
     odd.write_bytes((pictures / "train" / "bright" / "3.png").read_bytes())
-    path = train(tiny, changes={"train.epochs": 0, "data.val_split": 20})
-    found = reviewed(path)
+    train(tiny, "run", {"train.epochs": 0, "data.val_split": 20})
+    found = reviewed("run")
     page = parse(Path(found["files"][0]).read_text())
-    assert found["files"][0] == str(path / "review.html")
+    assert found["files"][0] == "run/review.html"
     assert page.policy.startswith("default-src 'none'; script-src 'sha256-")
     pictures_shown = [a["src"] for tag, a in page.tags if tag == "img"]
     assert all(str(source).startswith("data:image/") for source in pictures_shown)

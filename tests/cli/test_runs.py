@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.commands import document, printed, said, vitcli
-from tests.fabricated import make_run
-from tests.fabricated_runs import STUDY, make_study_folder
+from tests.fabricated import STUDY, make_run, make_study_folder
 from tests.patience import HANG
 from tests.terminal import open_terminal, read_until, read_until_end, run_in_terminal
 from vitcli.runner.engines.drivers import join_drivers
@@ -99,13 +98,6 @@ def test_rm_removes_the_run_and_the_folders_it_leaves_empty():
     assert list(Path("runs").iterdir()) == []
 
 
-@pytest.mark.parametrize("folder", [".", "runs", "quickstart/train", "elsewhere"])
-def test_rm_takes_no_folder_above_a_run_for_the_run(folder):
-    run = make_run(0, folder=Path("elsewhere/run") if folder == "elsewhere" else None)
-    assert f"vitcli runs rm {run.name}\n" in said(2, "runs", "rm", folder, "--yes")
-    assert run.exists
-
-
 @pytest.mark.parametrize(("answer", "code", "kept"), [(b"y\n", 0, False), (b"\4", 130, True)])
 def test_rm_asks_on_a_terminal(answer, code, kept, environment):
     run = make_run(0)
@@ -154,19 +146,6 @@ def test_the_page_lies_in_the_folder_and_can_be_written_again():
     for _ in range(2):
         err = vitcli("runs", "page")[2]
         assert "\ndamaged: quickstart/train/seed0: config.yaml: " in err
-
-
-def test_another_file_is_never_replaced_and_rm_leaves_it():
-    make_study_folder({"full/seed0": "finished"})
-    (STUDY / "index.html").write_text("mine")
-    said(2, "runs", "page", STUDY)
-    printed("runs", "rm", "parts", "--yes")
-    assert (STUDY / "index.html").read_text() == "mine"
-    (STUDY / "index.html").unlink()
-    make_study_folder({"full/seed0": "finished"})
-    printed("runs", "page", STUDY)
-    assert vitcli("runs", "rm", "parts", "--yes") == (0, "removed  parts\n", "")
-    assert not STUDY.exists()
 
 
 EXPORT = ("runs", "export", "--format", "csv", "-o", "table")

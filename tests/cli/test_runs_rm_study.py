@@ -29,6 +29,7 @@ def study() -> Path:
 @pytest.mark.parametrize("name", ["parts", STUDY])
 def test_a_study_is_removed_with_its_trials_and_its_report(study, name):
     run = make_run(3)
+    said(0, "runs", "page", study)
     words = ("runs", "rm", name, "parts/full/seed0", run.name, run.path, "--yes")
     assert {"parts", run.name} <= {*document(*words)["removed"]}
     assert list(Path("runs").iterdir()) == []
@@ -46,7 +47,7 @@ def test_a_running_study_or_trial_is_refused(study, held):
 
 def test_files_that_vitcli_did_not_write_stay(study):
     run = make_run(4)
-    own = [study / name for name in ("notes.txt", "figures/mine.png", "logs/mine.txt")]
+    own = [study / name for name in ("index.html", "notes.txt", "figures/mine.png", "logs/mine")]
     own += [study / "logs" / name for name in ("driverx.lock", "workerbench.log", "ray.txt")]
     own += [study / name for name in ("figures/fields.png", "parts-confirm.yaml", "search.journal")]
     own += [run.path / "notes.txt", run.checkpoints / "1/mine.txt", run.path / ".config.yaml.swp"]
@@ -57,6 +58,7 @@ def test_files_that_vitcli_did_not_write_stay(study):
     for path in own + written:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
+    said(2, "runs", "page", study)
     talk = said(0, "runs", "rm", "parts", run.name, "--yes")
     left = {path for path in Path("runs").rglob("*") if path.is_file() and path.name != ".lock"}
     assert left == {*own}
@@ -64,7 +66,6 @@ def test_files_that_vitcli_did_not_write_stay(study):
 
 
 def record_code(folder: Path, name: str) -> None:
-    """Put copies of own code into a run or study, and a file of the user beside them."""
     config = {"code": {"part.py": sha256(b"part"), "edited.py": sha256(b"part")}}
     trials = {"trials": {"full/seed0": {"config": config}}}
     new = {"config": config} if name == "meta.json" else trials

@@ -7,12 +7,12 @@ after a command was added to one: ``VITCLI_SNAPSHOTS=write pytest tests/cli/test
 
 import os
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.commands import root, vitcli
+from tests.runner.train.conftest import files
 from vitcli.cli.main import LazyCommands
 from vitcli.runner.experiment.config import load_experiment
 
@@ -28,11 +28,7 @@ def helps(command: str) -> list[str]:
 
 
 def shown(line: str, here: Path) -> str:
-    """Run a command; return it with all that it prints, as in a snapshot."""
-    words = shlex.split(line.removeprefix("$ vitcli"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["vitcli", *words])
-        code, out, talk = vitcli(*words)
+    code, out, talk = vitcli(*shlex.split(line.removeprefix("$ vitcli")))
     if code:
         assert code in CODES, line
         assert sum(each.startswith("error: ") for each in talk.splitlines()) == 1, line + talk
@@ -47,10 +43,6 @@ def shown(line: str, here: Path) -> str:
     for name, place in {"EXPERIMENTS": shipped, "CACHE": here.parent / "cache"}.items():
         text = text.replace(str(place), name)
     return text.replace(str(here), "HERE")
-
-
-def files(here: Path) -> set[Path]:
-    return {path for path in here.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
 @pytest.mark.parametrize("command", ["vitcli", *LazyCommands()])

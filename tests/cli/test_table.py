@@ -46,35 +46,34 @@ def test_output_writes_the_page_and_replaces_it(results):
     assert (results.parent / "out" / "report.html").is_file()
 
 
-@pytest.mark.parametrize("file", ["table.csv", "report.html", "table.tex", "results.json"])
-def test_output_replaces_neither_its_input_nor_a_file_of_a_person(results, file):
-    source = file if file == "table.csv" else "results.csv"
-    (results.parent / file).write_text(HEAD + ROWS if source == file else "{}")
-    before = {path: path.read_bytes() for path in results.parent.iterdir()}
-    assert file in said(2, "table", source, "-o", ".").splitlines()[-1]
-    with pytest.raises(UserError, match=file):
-        api.table(source).save(".")
-    assert before == {path: path.read_bytes() for path in results.parent.iterdir()}
+@pytest.mark.parametrize("first", ["nothing", "document", "output"])
+@pytest.mark.parametrize("file", ["table.tex", "report.html", "figures/forest.svg", "results.json"])
+def test_output_replaces_no_file_that_a_person_made_or_changed(results, first, file):
+    """A document alone does not show that the other files are of vitcli."""
+    if first == "output":
+        printed("table", "results.csv", "-o", ".")
+    if first == "document":
+        Path("results.json").write_text(printed("table", "results.csv", "--json"))
+    Path(file).parent.mkdir(exist_ok=True)
+    with Path(file).open("a") as opened:
+        opened.write(" mine")
+    before = {path: path.read_bytes() for path in Path().rglob("*.*") if path.is_file()}
+    said(2, "table", "results.csv", "-o", ".")
+    with pytest.raises(UserError, match="vitcli"):
+        api.table("results.csv").save(".")
+    assert before == {path: path.read_bytes() for path in Path().rglob("*.*") if path.is_file()}
 
 
-@pytest.mark.parametrize("file", ["table.md", "report.html", "figures/forest.svg", "other.csv"])
-def test_output_replaces_neither_what_a_person_changed_nor_other_results(results, file):
-    printed("table", "results.csv", "-o", ".")
-    Path(file).touch()
-    Path(file).write_text(Path(file).read_text() + (HEAD + ROWS if file == "other.csv" else " "))
-    before = {path: path.read_bytes() for path in results.parent.rglob("*.*") if path.is_file()}
-    said(2, "table", file if file == "other.csv" else "results.csv", "-o", ".")
-    assert before == {path: path.read_bytes() for path in before}
+@pytest.mark.parametrize("source", ["table.csv", "other.csv"])
+def test_output_replaces_neither_its_input_nor_other_results(results, source):
+    if source == "other.csv":
+        printed("table", "results.csv", "-o", ".")
+    Path(source).write_text(HEAD + ROWS)
+    before = {path: path.read_bytes() for path in Path().rglob("*.*") if path.is_file()}
+    said(2, "table", source, "-o", ".")
+    assert before == {path: path.read_bytes() for path in Path().rglob("*.*") if path.is_file()}
 
 
 def test_an_unknown_form_names_the_known_ones(results):
     with pytest.raises(UserError, match="text, md, latex, csv, json, html"):
         api.table("results.csv").render("markdown")
-
-
-@pytest.mark.parametrize("file", ["table.tex", "report.html"])
-def test_a_document_alone_does_not_show_that_the_other_files_are_ours(results, file):
-    Path("results.json").write_text(printed("table", "results.csv", "--json"))
-    Path(file).write_text("mine")
-    said(2, "table", "results.csv", "-o", ".")
-    assert Path(file).read_text() == "mine"

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import save_picture, started, vitcli
-from tests.fabricated import make_run
-from tests.fabricated_runs import make_study_folder
+from tests.fabricated import make_run, make_study_folder
 from tests.patience import HANG
 from tests.terminal import run_in_terminal
 from vitcli.cli import console

@@ -13,13 +13,11 @@ from PIL import Image
 
 from tests.cli.commands import document, printed, said, vitcli
 from tests.conftest import TINY, draw_pictures
+from tests.runner.train.conftest import train
 from vitcli.core.inspect.statistics import attention_distance, uniform_distance
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.trained_run import load_trained_run
-from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.train.prepare import Request
-from vitcli.runner.train.train import train
 from vitcli.runner.visualize.render import FIGURES
 
 CLS = {"model.pool": "cls", "model.pos_embed": "learned", "model.reg_tokens": 1}
@@ -27,11 +25,6 @@ CLS = {"model.pool": "cls", "model.pos_embed": "learned", "model.reg_tokens": 1}
 
 def documents(*words: object) -> list[dict[str, Any]]:
     return document("visualize", *words)["runs"]
-
-
-def make(tiny: Path, path: Path | str, **changes) -> Path:
-    experiment = load_experiment(str(tiny), {"train.epochs": 1} | changes)
-    return train(experiment, Request(output=Path(path))).folder.path
 
 
 @pytest.fixture
@@ -45,7 +38,7 @@ def run(here, tmp_path_factory) -> Path:
         test = draw_pictures(place) / "test"
         (test / "dark" / "0.png").rename(test / "bright" / "night.png")
         (place / "tiny.yaml").write_text(TINY % (place / "pictures"))
-        make(place / "tiny.yaml", place / "one", **CLS)
+        train(place / "tiny.yaml", place / "one", CLS | {"train.epochs": 1})
     os.symlink(place / "one", "one")
     return Path("one")
 
@@ -112,15 +105,15 @@ def test_mistakes_are_the_most_confident_wrong_predictions(run):
 
 
 def test_a_figure_that_a_model_lacks_is_reported_and_the_others_are_drawn(tiny, here):
-    path = make(tiny, "rope", **{"model.pos_embed": "rope2d", "train.epochs": 0})
-    said(0, "visualize", path, "--what", "pos-embed,distance", "--num-images", 4)
+    train(tiny, "rope", {"model.pos_embed": "rope2d", "train.epochs": 0})
+    said(0, "visualize", "rope", "--what", "pos-embed,distance", "--num-images", 4)
     assert not Path("figures/rope/pos-embed.png").exists()
-    path = make(tiny, "whole", **{"model.patch_size": 8, "train.epochs": 0})
-    said(0, "visualize", path, "--what", "distance,heads,faithfulness", "--num-images", 4)
+    train(tiny, "whole", {"model.patch_size": 8, "train.epochs": 0})
+    said(0, "visualize", "whole", "--what", "distance,heads,faithfulness", "--num-images", 4)
     model = "model: {family: convnet, widths: [8, 8]}"
     Path("net.yaml").write_text(re.sub(r"(?s)^model: .*?}", model, tiny.read_text().lstrip()))
-    path = make(Path("net.yaml").resolve(), "net", **{"optim.name": "sgd"})
-    said(0, "visualize", path, "--what", "curves,confusion,heads,filters,embeddings")
+    train(Path("net.yaml").resolve(), "net", {"optim.name": "sgd", "train.epochs": 1})
+    said(0, "visualize", "net", "--what", "curves,confusion,heads,filters,embeddings")
     drawn = sorted(path.stem for path in Path("figures/net").glob("*.png"))
     assert drawn == ["confusion", "curves", "filters"]
 

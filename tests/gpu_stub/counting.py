@@ -19,13 +19,11 @@ KINDS = (
 PLACED = ("h2d", "d2h", "sync", "unpinned", "refused")
 """Kinds whose lines are noted. To find the line of each call takes time."""
 Call = tuple[str, str]
-"""A kind, and a name such as that of a kernel."""
 
 
 class Seen:
     def __init__(self) -> None:
         self.calls: Counter[Call] = Counter()
-        """Number of calls by kind and name."""
         self.places: Counter[tuple[str, str]] = Counter()
         """Number of calls by kind and line, such as ("sync", "vitcli/core/data/batches.py:126")."""
 
@@ -68,10 +66,7 @@ def totals() -> Counter[Call]:
 
 
 def place() -> str:
-    """Return the innermost line of vitcli; without one, that of other Python code.
-
-    The threads of autograd run no Python code.
-    """
+    """Return the innermost line of vitcli, or of other Python; autograd's threads run none."""
     frame, inner = sys._getframe(1).f_back, ""
     while frame is not None:
         path = Path(frame.f_code.co_filename)

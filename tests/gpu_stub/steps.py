@@ -43,16 +43,12 @@ CEILINGS = Path(__file__).with_name("ceilings.json")
 WARM, STEPS = 5, 3
 """Steps before the count, among them those before a capture, and counted steps."""
 LAUNCHES = ("launch", "graph_launch", "memset", "d2d", "h2d", "d2h")
-"""Everything that the host asks the device to do."""
 TEACHERS = ("task dino", "gratings-dino", "pretrain-dino", "pretrain-dino-gpu")
 """Cases with a teacher, which moves after each step, outside the graph."""
 MOST_WITH_TEACHER = 8
-"""Most launches of a step with a teacher as one graph."""
 COMPILED = ("quickstart", "cifar10-small")
-"""Experiments whose compiled step is counted; to compile takes half a minute each."""
 LINES = {"waits": ("sync",), "copies": ("h2d", "d2h"), "unpinned": ("unpinned",)}
 Case = tuple[str, dict[str, Any]]
-"""An experiment, and changed fields."""
 
 MIXED = {"policy": "trivial_augment", "erasing": 0.5, "mixup": 0.8, "flip": "alternating"}
 COMBINATIONS: dict[str, dict[str, Any]] = {
@@ -64,19 +60,15 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def one_of_each_kind() -> list[str]:
+def experiment_cases() -> dict[str, Case]:
+    """Return a case for an experiment of each kind; ``row_cases`` has the other differences."""
     found: dict[object, str] = {}
     for name in EXPERIMENTS:
         spec = load_experiment(name).spec
         model: Any = spec.model
         width = model.embed_dim // model.num_heads if hasattr(model, "num_heads") else model.family
         found.setdefault(width if spec.task.name == "classify" else spec.task.name, name)
-    return list(found.values())
-
-
-def experiment_cases() -> dict[str, Case]:
-    """Return a case for an experiment of each kind; ``row_cases`` has the other differences."""
-    return {name: (name, {}) for name in one_of_each_kind()}
+    return {name: (name, {}) for name in found.values()}
 
 
 def row_cases() -> dict[str, Case]:
@@ -97,13 +89,7 @@ def row_cases() -> dict[str, Case]:
 
 
 def run_steps(name: str, changes: dict[str, Any], *, graphs: bool) -> tuple[Seen, list[str]]:
-    """Take a few training steps, with their data; return the counts and the messages.
-
-    Args:
-        name: The experiment.
-        changes: Changed fields of the experiment; by default it is not compiled.
-        graphs: Replay each step as one CUDA graph.
-    """
+    """Take a few training steps, with their data; return the counts and the messages."""
     experiment = load_experiment(name, {"train.compile": False} | changes)
     work = make_workload(experiment, "cuda", ignore_message)
     compile_training(work.training, ignore_message)

@@ -29,7 +29,6 @@ CALLERS = ("c10_cuda", "torch_cuda", "torch_cuda_linalg", "torch_python", "torch
 """Libraries of torch that call CUDA; ``caffe2_nvrtc`` calls the driver only."""
 CUDA_NAME = r"(?:__cuda|cuda|cublas|cudnn|cu[A-Z])\w+"
 OTHERS = r"cuFile|cudnnGet(?:Version|CudartVersion|Property|(?:Last)?ErrorString)"
-"""Names that libraries without a GPU answer."""
 PRODUCTS = r"cublas\w*(?:[gG]emm|gemv|[dD]ot|trsm|getr[fsi]B|gelsB|geqrf)"
 LAYERS = r"cudnn(?:Convolution|BatchNormalization|Activation|Softmax|Pooling)"
 
@@ -59,14 +58,8 @@ def run_on_stub(
     """
     if isinstance(code_or_args, str):
         code_or_args = [sys.executable, "-c", code_or_args]
-    return subprocess.run(
-        code_or_args,
-        cwd=cwd,
-        env=environment() | dict(env or {}),
-        timeout=timeout,
-        capture_output=True,
-        text=True,
-    )
+    options: dict[str, Any] = {"env": environment() | dict(env or {}), "timeout": timeout}
+    return subprocess.run(code_or_args, cwd=cwd, capture_output=True, text=True, **options)
 
 
 def ask_stub(code: str, *, cwd: Path) -> Any:
@@ -91,10 +84,7 @@ def ask_once(name: str, code: str) -> Any:
 
 
 def failing(kind: str, code: int, after: int) -> dict[str, str]:
-    """Return the variable that lets call number ``after`` of a kind fail with a CUDA error.
-
-    All later calls fail too if the error means that the device is lost, such as 700 or 719.
-    """
+    """Return the variable that lets call number ``after`` fail; 700 and 719 lose the device."""
     return {"STUB_GPU_FAIL": f"{KINDS.index(kind)}:{code}:{after}"}
 
 

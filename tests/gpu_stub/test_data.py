@@ -1,7 +1,5 @@
 """Batches, epochs, checkpoints, evaluations and arithmetic on the stub GPU.
 
-Few launches, copies and waits; determinism, TF32 and convolutions; memory.
-
 Functions without "test" in their names run in a process on the stub.
 """
 
@@ -47,7 +45,6 @@ LAUNCHES = {"none": 30, "one": 110, "two": 150}
 """Number of rounds of a policy -> most launches of an uncompiled batch, other augmentation
 included."""
 COMPILED = {"cifar10-small": 5, "cifar10-strong": 35}
-"""Experiment -> most launches of a compiled batch."""
 
 
 ASK = f"""{IMPORT}
@@ -119,13 +116,10 @@ def slow_copies() -> dict[str, int]:
     return counts(seen)
 
 
-def images() -> Images:
-    pixels = torch.zeros(COUNT, 3, SIDE, SIDE, dtype=torch.uint8)
-    return Images(pixels, torch.zeros(COUNT, dtype=torch.long)).to(CUDA)
-
-
 def augmented(augment: AugmentSpec) -> dict[str, Any]:
-    data, rows = images(), epoch_rows(COUNT, (SIDE, SIDE), augment, seed=0, epoch=0, at_once=True)
+    pixels = torch.zeros(COUNT, 3, SIDE, SIDE, dtype=torch.uint8)
+    data = Images(pixels, torch.zeros(COUNT, dtype=torch.long)).to(CUDA)
+    rows = epoch_rows(COUNT, (SIDE, SIDE), augment, seed=0, epoch=0, at_once=True)
     with counting() as beginning:
         tables = rows_on_device(rows, CUDA)
         channels = channels_on_device((0.5,) * 3, (0.2,) * 3, CUDA)
@@ -218,7 +212,6 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "cifar10-coatnet": NARROW | {"model.depths": [1, 1, 1], "model.stem_width": 8},
     "cifar10-pit": NARROW | {"model.depths": [1, 1]},
 }
-"""Experiment of a family -> changes that make the model small."""
 
 
 def test_every_family_trains_with_deterministic_kernels_only():

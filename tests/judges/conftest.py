@@ -34,13 +34,6 @@ class Judge(NamedTuple):
     def is_here(self) -> bool:
         return self.package is None or find_spec(self.package) is not None
 
-    def what(self) -> dict[str, str]:
-        return {
-            "version": self.of or version(self.name),
-            "licence": self.licence,
-            "decides": self.decides,
-        }
-
 
 def numbers(value: Any) -> Any:
     found = np.asarray(value, dtype=float)
@@ -88,7 +81,12 @@ def agree(request) -> Callable[..., None]:
             "within": within,
         }
         if os.environ.get("VITCLI_JUDGES") == "write":
-            stored[judge.name] = {**judge.what(), "figures": {**kept["figures"], what: figure}}
+            stored[judge.name] = {
+                "version": judge.of or version(judge.name),
+                "licence": judge.licence,
+                "decides": judge.decides,
+                "figures": {**kept["figures"], what: figure},
+            }
             FIGURES.write_text(json.dumps(stored, indent=1, sort_keys=True) + "\n")
         elif figure["theirs"] is not None:
             assert difference(theirs, kept["figures"][what]["theirs"]) <= max(within, 1e-5)

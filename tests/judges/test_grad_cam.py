@@ -19,7 +19,6 @@ JUDGE = Judge("grad-cam", "MIT", "Grad-CAM", "pytorch_grad_cam")
 pytestmark = [pytest.mark.judge, pytest.mark.usefixtures("here")]
 
 POINTS = (slice(None), slice(1, None, 4), slice(1, None, 4))
-"""A pixel in each patch of 4x4 pixels."""
 
 
 @pytest.mark.parametrize("layer", [0, 1, 2, 3, 4])

@@ -34,10 +34,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def parts() -> tuple[Tensor, Tensor, Tensor]:
-    """Return features (500, 196) to learn from, their labels, and features (200, 196) to classify.
-
-    A feature is the mean of 2x2 pixels.
-    """
+    """Return means of 2x2 pixels: (500, 196), their labels, and (200, 196) to classify."""
     pixels, labels = digits()
     features = torch.from_numpy(pixels / 255).view(-1, 14, 2, 14, 2).mean((2, 4)).flatten(1)
     return features[:500], torch.from_numpy(labels[:500]), features[500:700]

@@ -41,10 +41,7 @@ def all_cases() -> list[Any]:
 
 
 def cases(operator: str, *attributes: str) -> list[tuple[dict[str, Any], list[Tensor]]]:
-    """Return the attributes, and the inputs followed by the output, of an operator's float cases.
-
-    They have no other attributes than these.
-    """
+    """Return attributes, and inputs with the output, of float cases with no other attributes."""
     onnx, found = pytest.importorskip("onnx"), []
     for case in all_cases():
         node, *others = case.model.graph.node

@@ -13,7 +13,6 @@ from vitcli.core.metrics.classification import measure_logits, score
 
 JUDGE = Judge("scikit-learn", "BSD-3-Clause", "scores of classifications", "sklearn")
 CASES = {"unequal": (0.7, 0.2, 0.06, 0.04), "no prediction of one": (0.5, 0.3, 0.2)}
-"""Name -> the shares of the classes."""
 SCORES: dict[str, Callable[..., Any]] = {
     "accuracy": lambda m, labels, guess, _: m.accuracy_score(labels, guess),
     "balanced_accuracy": lambda m, labels, guess, _: m.balanced_accuracy_score(labels, guess),

@@ -8,8 +8,7 @@ from unittest.mock import patch
 import pytest
 import yaml
 
-from tests.fabricated import make_run, record
-from tests.fabricated_runs import STUDY, make_study_folder
+from tests.fabricated import STUDY, make_run, make_study_folder, record
 from vitcli.runner.files import commit_json, readable_json
 from vitcli.runner.overview import progress
 from vitcli.runner.overview.page import MAX_POINTS, collect
