@@ -6,6 +6,7 @@ import pytest
 
 from tests.cli.commands import document, said
 from tests.fabricated import make_run
+from vitcli.runner.experiment.yaml_text import dump
 from vitcli.runner.files import commit_json, readable_json, sha256
 from vitcli.runner.run.folder import hold_folder
 
@@ -67,9 +68,12 @@ def test_files_that_vitcli_did_not_write_stay(study):
 
 def record_code(folder: Path, name: str) -> None:
     config = {"code": {"part.py": sha256(b"part"), "edited.py": sha256(b"part")}}
-    trials = {"trials": {"full/seed0": {"config": config}}}
-    new = {"config": config} if name == "meta.json" else trials
-    commit_json(folder / name, readable_json(folder / name) | new)
+    if name == "config.yaml":
+        text = (folder / name).read_text()
+        (folder / name).write_text(text.replace("code: {}\n", dump(config)))
+    else:
+        trials = {"trials": {"full/seed0": {"config": config}}}
+        commit_json(folder / name, readable_json(folder / name) | trials)
     (folder / "code").mkdir()
     for file, text in (("part.py", "part"), ("edited.py", "mine"), ("mine.py", "part")):
         (folder / "code" / file).write_text(text)
@@ -77,7 +81,7 @@ def record_code(folder: Path, name: str) -> None:
 
 def test_only_unchanged_copies_of_own_code_are_removed(study):
     run = make_run(4)
-    record_code(run.path, "meta.json")
+    record_code(run.path, "config.yaml")
     record_code(study, "plan.json")
     talk = said(0, "runs", "rm", run.name, "parts", "--yes")
     left = {path.name for path in Path("runs").rglob("*.py")}
@@ -93,7 +97,7 @@ def test_only_unchanged_copies_of_own_code_are_removed(study):
     ],
 )
 def test_what_lies_behind_a_link_stays(study, place):
-    record_code(study / "full/seed0", "meta.json")
+    record_code(study / "full/seed0", "config.yaml")
     record_code(study, "plan.json")
     folder = study / place
     for name in ("worker0.log", "forest.svg", "part.py", "1/manifest.json"):

@@ -89,7 +89,7 @@ def test_a_clock_that_jumps_doubles_and_loses_no_point(tiny, here, monkeypatch, 
         train(tiny, here / "run")
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + shift)
-    found = train(tiny, here / "run", resume=True).run
+    found = train(tiny, here / "run", resume=True).folder
     assert [record["epoch"] for record in read_record(found).metrics] == [1, 2, 3, 4]
     board = EventAccumulator(str(found.path)).Reload()
     assert [event.step for event in board.Scalars("loss/train")] == [5, 10, 15, 20]

@@ -300,7 +300,7 @@ def parse_experiment(
     """
     if raw.get("pretrain"):
         raw = merge_with_pretraining(raw, place)
-    if isinstance(task := raw.get("task"), Mapping) and task.get("teacher"):
+    if value_at(raw, "task.teacher"):
         raw = _without_own_teacher(raw)
     given = raw.get("code")
     code: Mapping[str, str] = given if isinstance(given, Mapping) else {}
@@ -311,21 +311,26 @@ def parse_experiment(
     try:
         spec = ExperimentSpec.model_validate({**raw, "code": {}} if code and not copies else raw)
     except ValidationError as error:
+        first = error.errors()[0]
         if missing:
             raise OwnCodeError(own_code.needed(missing, copies)) from error
-        if error.errors()[0]["type"] == "literal_error" and own_code.load_packages():
+        if first["type"] == "literal_error" and own_code.load_packages():
             return parse_experiment(raw, place, is_stored=is_stored, copies=copies)
-        first = error.errors()[0]
         in_file = not is_typed(place.where(first["loc"]))
         problem = describe(first["loc"], first["type"], first, raw, in_file=in_file)
         raise ConfigError(with_place(place, first["loc"], problem)) from error
     if copies and (other := own_code.sources_of(spec) - code.keys()):
         raise OwnCodeError(own_code.needed(missing or [*other], copies))
-    if spec.refusal and not is_stored:
-        raise ConfigError(with_place(place, (), spec.refusal))
     if PARTS and not copies and (used := own_code.code_of(spec)):
         spec = spec.replace(code=used)
-    if is_stored or not isinstance(spec.model, TimmSpec):
+    return spec if is_stored else _refuse_training(spec, place)
+
+
+def _refuse_training(spec: ExperimentSpec, place: Place) -> ExperimentSpec:
+    """Return a spec that can be trained; a model of timm gets the sizes that timm states."""
+    if spec.refusal:
+        raise ConfigError(with_place(place, (), spec.refusal))
+    if not isinstance(spec.model, TimmSpec):
         return spec
     try:
         return fit_to_timm(spec, spec.model)

@@ -524,12 +524,7 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
         config, spec = _read_config(run, meta, problems)
     imported = bool(meta.get("imported"))
     if status == "finished":
-        needed = [META] + [RESULT] * (not imported) + [METRICS] * (step > 0 and not imported)
-        missing = [name for name in needed if not (run.path / name).exists()]
-        problems += [f"{name}: it is missing" for name in missing]
-        is_cut = step > 0 and not imported and [line["step"] for line in metrics][-1:] != [step]
-        if is_cut and METRICS not in {problem.partition(":")[0] for problem in problems}:
-            problems.append(f"{METRICS}: it does not reach step {step}")
+        problems += _missing_of_finished(run, metrics, None if imported else step, problems)
     config = spec.model_dump(mode="json") if spec else config
     values = {
         **stored,
@@ -563,6 +558,21 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
             problems.append(f"{META}: {_damaged_field(error)}")
             for name in {str(item["loc"][0]) for item in error.errors()}:
                 del values[name]
+
+
+def _missing_of_finished(
+    run: RunDir, metrics: Sequence[Mapping[str, Any]], step: int | None, problems: Sequence[str]
+) -> list[str]:
+    """Return which files of a finished run are missing, or end before its last step.
+
+    Imported weights, without a step, have no result.
+    """
+    needed = [META] if step is None else [META, RESULT] + [METRICS] * (step > 0)
+    missing = [f"{name}: it is missing" for name in needed if not (run.path / name).exists()]
+    named = {problem.partition(":")[0] for problem in (*problems, *missing)}
+    if step and METRICS not in named and [line["step"] for line in metrics][-1:] != [step]:
+        missing.append(f"{METRICS}: it does not reach step {step}")
+    return missing
 
 
 def _read_result(run: RunDir, meta: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:

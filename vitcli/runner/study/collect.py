@@ -325,7 +325,7 @@ def read_recorded_plan(folder: Path) -> Plan | None:
         if "planned" not in content and content.keys() & {"trials", "margins"}:
             return None
         return Plan.model_validate(content["planned"])
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError) as error:
         raise InputError(

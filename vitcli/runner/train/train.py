@@ -29,7 +29,6 @@ from vitcli.runner.train.prepare import (
     changes_of,
     finished_run,
     prepare,
-    pretraining_folder,
 )
 from vitcli.runner.train.ranks import device_of_rank
 from vitcli.runner.train.trainer import Hook, Trainer
@@ -132,7 +131,8 @@ def describe_sources(plan: Plan) -> dict[str, Any]:
 
 def pretrain(part: Experiment, plan: Plan) -> None:
     """Train or continue the pre-training of a training. If another process trains it, wait."""
-    output = plan.first.path if isinstance(plan.first, RunDir) else pretraining_folder(part).path
+    assert isinstance(plan.first, RunDir)
+    output = plan.first.path
     request = replace(
         plan.request, output=output, resume=True, rerun=False, stop_after=None, first=None
     )

@@ -20,6 +20,7 @@ from vitcli.runner.errors import (
 )
 from vitcli.runner.experiment import own_code
 from vitcli.runner.machine.device import arithmetic
+from vitcli.runner.machine.resources import as_resource_error
 from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.train.exactness import checkpoint_state, describe_jump
@@ -49,8 +50,8 @@ class Hook:
     def on_epoch(self, trainer: "Trainer", record: dict[str, Any]) -> None:
         """After each epoch: its line of metrics.jsonl is written, and a checkpoint if it was due.
 
-        ``record`` is that line: ``step``, ``epoch``, ``lr``, ``train_loss`` ... Epoch 0, of a probe,
-        has no losses. With ``trainer.last_epoch = record["epoch"]`` it was the last one.
+        ``record`` is that line: ``step``, ``epoch``, ``lr``, ``train_loss`` and others. Epoch 0, of
+        a probe, has no losses. With ``trainer.last_epoch = record["epoch"]`` it was the last one.
         """
 
     def on_end(self, trainer: "Trainer") -> None:
@@ -109,7 +110,8 @@ class Trainer:
         """Write why a training failed. A divergence and a signal are written where they happen."""
         is_lost = isinstance(error, ranks.LostRankError)
         try:
-            if error and not isinstance(error, UserError) and not ranks.own_rank():
+            is_known = isinstance(error, UserError) or (error and as_resource_error(error))
+            if error and not is_known and not ranks.own_rank():
                 reason = own_code.locate_in_own_code(error)
                 if reason or isinstance(error, Exception):  # else Ctrl-C
                     reason = reason or (str(error) if is_lost else own_code.describe_error(error))
@@ -291,10 +293,11 @@ class Trainer:
             self.request.on_message(f"warning: {problem}")
 
     def note_lost_events(self, reason: str) -> None:
-        self.warn_once(
-            f"{self.run.path}: TensorBoard's event file is incomplete ({self.lost_events or reason});"
-            " the training continues, and metrics.jsonl has all numbers"
-        )
+        if not self.lost_events:
+            self.warn_once(
+                f"{self.run.path}: TensorBoard's event file is incomplete ({reason});"
+                " the training continues, and metrics.jsonl has all numbers"
+            )
         self.lost_events = reason
 
     def _count_step_seconds(self) -> float:
