@@ -1,8 +1,8 @@
 """The processes (ranks) of one training, connected by torch.distributed.
 
 Every rank holds the whole data set and all weights, and computes its own rows of each batch. The
-gradients are averaged, so losses that are means over a batch are those of the whole batch. Until
-``join`` there is one rank, and nothing is exchanged.
+gradients are averaged, so losses that are means over a batch are those of the whole batch. Outside
+``together`` there is one rank, and nothing is exchanged.
 
 One all-reduce after the backward pass takes all gradients and the reported scalars. Why it is not
 DistributedDataParallel: docs/how-to/ranks.md.

@@ -469,19 +469,6 @@ def save_copies(spec: ExperimentSpec, folder: Path) -> None:
             commit(path, content)
 
 
-def texts(spec: ExperimentSpec) -> dict[str, dict[str, str]]:
-    """Return the bytes of all own code as Latin-1, for the other processes of a training."""
-    codes = [state.codes[name] for name in code_to_keep(spec) if name in state.codes]
-    return {
-        c.name: {file: data.decode("latin-1") for file, data in c.contents.items()} for c in codes
-    }
-
-
-def load_texts(texts: Mapping[str, Mapping[str, str]]) -> None:
-    contents = {n: {k: t.encode("latin-1") for k, t in files.items()} for n, files in texts.items()}
-    load_codes([Code(Path(name), files) for name, files in contents.items()])
-
-
 def locate_in_own_code(error: BaseException) -> str:
     """Return file, line and text of an error inside own code; empty if it is not from there.
 

@@ -149,13 +149,17 @@ def prepare(experiment: Experiment, request: Request) -> Plan:
         refuse_source(run, experiment.spec, first)
     without_test = request.without_test or bool(before and before.meta.get("without_test"))
     spec, data = read_images(experiment, request)
-    if without_test:
-        data = only_validation(data)
+    if without_test and data.val is None:
+        raise ConfigError("data.val_split is 0; a training without test images measures that split")
+    if without_test and data.val:
+        data = replace(data, test=data.val)  # so not even a picture can show a test image
     kept = before.spec.train.batch_size if before else None
     count = len(data.train)
     spec = shrink_batch(experiment, resolve(spec, data), count, request.on_message, kept=kept)
     if before:
-        refuse_other_data(before, data)
+        restore = "restore" if data.name in GENERATED else "point --data-dir at"
+        advice = f"start over with --rerun, or {restore} the images of the training"
+        refuse_other_images(before, data, advice)
     else:
         refuse_leaks(spec, data)
     if spec.pretrain and isinstance(first, RunDir) and not is_waiting:
@@ -332,13 +336,6 @@ def read_images(experiment: Experiment, request: Request) -> tuple[ExperimentSpe
     return fitted, read(fitted.data)
 
 
-def only_validation(data: DataSet) -> DataSet:
-    """Return the data with its validation images for test images, so that none can be seen."""
-    if data.val is None:
-        raise ConfigError("data.val_split is 0; a training without test images measures that split")
-    return replace(data, test=data.val)
-
-
 def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:
     """Refuse to start a training whose test images are training images, too."""
     if data.leaks and not spec.data.allow_leaks:
@@ -349,12 +346,6 @@ def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:
             "Remove them from one side, or train in spite of them: --allow-leaks, and in a study"
             " -s data.allow_leaks=true"
         )
-
-
-def refuse_other_data(record: RunRecord, data: DataSet) -> None:
-    restore = "restore" if data.name in GENERATED else "point --data-dir at"
-    advice = f"start over with --rerun, or {restore} the images of the training"
-    refuse_other_images(record, data, advice)
 
 
 def refuse_other_images(record: RunRecord, data: DataSet, advice: str) -> None:
