@@ -4,6 +4,7 @@ Whatever can be refused is refused here. ``--dry-run`` prints the plan.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -366,10 +367,11 @@ def first_run(
     """
     if part := pretraining_of(experiment):
         known = before.pretrained.get("run") if before and before.pretrained else None
-        try:
-            return find_run(str(known)) if known else pretraining_folder(part)
-        except UserError:
-            return pretraining_folder(part)
+        if known:
+            with suppress(UserError):
+                return find_run(str(known))
+        # All experiments with the same pre-training share its run.
+        return RunDir(RUNS / "pretrained" / part.name / f"seed{part.spec.seed}")
     is_of_timm = isinstance(experiment.spec.model, TimmSpec)
     if is_of_timm and (file := first_file(experiment.spec, request.offline, request.on_message)):
         return file
@@ -386,8 +388,3 @@ def pretraining_of(experiment: Experiment) -> Experiment | None:
         spec = spec.replace(code=code)
     name = f"{spec.task.name}-{config_hash(spec)[:8]}"
     return Experiment(name, spec, experiment.path, variant=experiment.variant)
-
-
-def pretraining_folder(part: Experiment) -> RunDir:
-    """Return the run of a pre-training, which all experiments with the same one share."""
-    return RunDir(RUNS / "pretrained" / part.name / f"seed{part.spec.seed}")
