@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from vitcli.core.data.batches import Batch, Rows
+from vitcli.core.data.batches import Batch, EpochPlan
 from vitcli.core.data.source import DataSet
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.objectives.views.view_task import ViewTask
@@ -76,7 +76,7 @@ def mismatch(kind: type[ViewTask]) -> type[ViewTask]:
     """Return the task with each view of an image taken from another image of the batch."""
 
     class Mismatched(kind):  # type: ignore[valid-type, misc]
-        def view_batch(self, pixels: torch.Tensor, rows: Rows) -> Batch:
+        def view_batch(self, pixels: torch.Tensor, rows: EpochPlan) -> Batch:
             batch: Batch = super().view_batch(pixels, rows)
             shift = 0
             for name in ("images", "local"):

@@ -20,7 +20,7 @@ from tests.gpu_stub.steps import random_pictures
 from tests.gpu_stub.stub import ask_once, ask_stub
 from vitcli.core.data import batches
 from vitcli.core.data.batches import (
-    Rows,
+    EpochPlan,
     augmented_batch,
     channels_on_device,
     epoch_rows,
@@ -176,7 +176,7 @@ def training() -> dict[str, Any]:
     waits: dict[str, list[int]] = {"test_outputs": [], "save": []}
     original = batches.DrawnAhead.take
 
-    def take(self: batches.DrawnAhead, *key: Hashable) -> Rows:
+    def take(self: batches.DrawnAhead, *key: Hashable) -> EpochPlan:
         drawn.append(f"{key[0]} {'thread' if key in self._drawn else 'here'}")
         return original(self, *key)
 

@@ -32,7 +32,7 @@ Batch = dict[str, Tensor]
 Draws = dict[str, Tensor]
 """Tables of random parameters. Row i belongs to image i of the data set, whatever the order of the
 epoch."""
-Rows = dict[str, Tensor]
+EpochPlan = dict[str, Tensor]
 """Tables of an epoch. Row i belongs to the i-th image in the order of the epoch. ``index`` is its
 place in the data set; the other tables are the parameters of this epoch's augmentation."""
 Channels = tuple[Tensor, Tensor]
@@ -72,7 +72,7 @@ def epoch_rows(
     seed: int,
     epoch: int,
     at_once: bool = False,
-) -> Rows:
+) -> EpochPlan:
     """Return the order and all random parameters of an epoch, on the CPU.
 
     Epochs with and without mixing have different tables, and therefore different targets. Epochs
@@ -86,7 +86,7 @@ def epoch_rows(
 
 
 def augmented_batch(
-    images: Images, rows: Rows, augment: AugmentSpec, channels: Channels, num_classes: int
+    images: Images, rows: EpochPlan, augment: AugmentSpec, channels: Channels, num_classes: int
 ) -> Batch:
     """Return the batch of B rows: gathered, augmented and normalised.
 
@@ -114,7 +114,7 @@ def augmented_batch(
     return {"images": x, "targets": targets}
 
 
-def rows_on_device(rows: Rows, device: torch.device) -> Rows:
+def rows_on_device(rows: EpochPlan, device: torch.device) -> EpochPlan:
     # apply_policy needs the operations on the CPU; see its docstring.
     stays = {name: table for name, table in rows.items() if name.split(".")[-1] == "op"}
     return to_device({k: v for k, v in rows.items() if k not in stays}, device) | stays
@@ -217,9 +217,9 @@ THREAD = "epoch-draws"
 class DrawnAhead:
     """Draws epochs, by a pure function, before they are needed: each in a thread of its own."""
 
-    def __init__(self, draw: Callable[..., Rows]) -> None:
+    def __init__(self, draw: Callable[..., EpochPlan]) -> None:
         self._draw = draw
-        self._drawn: dict[tuple[Hashable, ...], Future[Rows]] = {}
+        self._drawn: dict[tuple[Hashable, ...], Future[EpochPlan]] = {}
 
     def start(self, *key: Hashable) -> None:
         """Begin ``draw(*key)`` in a thread."""
@@ -227,7 +227,7 @@ class DrawnAhead:
         self._drawn[key] = pool.submit(self._draw, *key)
         pool.shutdown(wait=False)  # the thread finishes its draw and ends
 
-    def take(self, *key: Hashable) -> Rows:
+    def take(self, *key: Hashable) -> EpochPlan:
         """Return ``draw(*key)``, and raise what it raised. It is drawn now if it was not begun."""
         drawn = self._drawn.pop(key, None)
         return drawn.result() if drawn else self._draw(*key)

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import Batch, Rows, balanced_order
+from vitcli.core.data.batches import Batch, EpochPlan, balanced_order
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import logits_and_labels, measure_logits
 from vitcli.core.models.image_model import build_model
@@ -20,7 +20,7 @@ class Classify(Task):
     _weights: Tensor | None = None
     """Weight of each class, (K,)."""
 
-    def rows(self, data: DataSet, epoch: int) -> Rows:
+    def rows(self, data: DataSet, epoch: int) -> EpochPlan:
         """Return the rows of an epoch; with ``train.class_balance: sampling``, drawn by class.
 
         An image that is drawn twice is augmented twice, with the draws of two images. So with
@@ -32,7 +32,7 @@ class Classify(Task):
             rows = rows | {"index": balanced_order(labels, self.spec.seed, epoch)}
         return rows
 
-    def make_batch(self, data: DataSet, rows: Rows) -> Batch:
+    def make_batch(self, data: DataSet, rows: EpochPlan) -> Batch:
         """Return the batch; with ``train.class_balance: weights`` also the ``weights`` (B,).
 
         The weight of an image is N / (K N_k), for N_k of N images in its class k. Of a mixed image,

@@ -17,7 +17,7 @@ from vitcli.core.data.batches import (
     Batch,
     Channels,
     DrawnAhead,
-    Rows,
+    EpochPlan,
     augmented_batch,
     channels_on_device,
     epoch_rows,
@@ -110,7 +110,7 @@ class Task(ABC):
             else:
                 yield ranks.own_batch(part, parts, partial(self.make_batch, data))
 
-    def make_batch(self, data: DataSet, rows: Rows) -> Batch:
+    def make_batch(self, data: DataSet, rows: EpochPlan) -> Batch:
         """Return the batch of B rows, which are on the device. A CUDA graph can capture this.
 
         A task that draws more tables in ``rows`` overrides this method, to add their part.
@@ -125,7 +125,7 @@ class Task(ABC):
         device = next(self.module.parameters()).device
         return channels_on_device(self.spec.data.mean, self.spec.data.std, device)
 
-    def rows(self, data: DataSet, epoch: int) -> Rows:
+    def rows(self, data: DataSet, epoch: int) -> EpochPlan:
         """Return the order and the random parameters of an epoch, on the CPU."""
         return self._ahead.take(epoch, len(data.train), data.img_size, data.train.pixels.is_cuda)
 
@@ -134,12 +134,12 @@ class Task(ABC):
         if data.train.pixels.is_cuda and epoch < self.spec.train.epochs:
             self._ahead.start(epoch, len(data.train), data.img_size, True)
 
-    def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
+    def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> EpochPlan:
         """Draw the order and the random parameters of an epoch. A thread may call this."""
         augment, seed = self.spec.data.augment, self.spec.seed
         return epoch_rows(num_images, size, augment, seed=seed, epoch=epoch, at_once=is_cuda)
 
-    def _draw_pinned(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
+    def _draw_pinned(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> EpochPlan:
         rows = self.draw_rows(epoch, num_images, size, is_cuda)
         return pinned(rows) if is_cuda else rows
 

@@ -13,9 +13,9 @@ from vitcli.core.spec.rows import (
     AcceptsList,
     Channels,
     Probability,
+    Registry,
     Row,
     RowOf,
-    Rows,
     Size,
     Spec,
     Target,
@@ -46,7 +46,7 @@ class DataReader(Row):
     """Packages that it needs. They belong to the extra ``hub``."""
 
 
-DATA_READERS = Rows[DataReader]()
+DATA_READERS = Registry[DataReader]()
 DATA_READERS |= {
     "imagefolder": DataReader(
         about="a folder with train/<class>/*, test/<class>/* and val/<class>/*, or with <class>/*",
@@ -103,7 +103,7 @@ class PolicyRow(Row):
     """Number of uniform random numbers that an own row receives for each image."""
 
 
-POLICIES = Rows[PolicyRow]()
+POLICIES = Registry[PolicyRow]()
 POLICIES |= {
     "none": PolicyRow(about="no policy"),
     "rand_augment": PolicyRow(about="random operations of one strength (Cubuk et al. 2019)"),

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from vitcli.core.spec.model import AttentionSpec, GridSpec, ModelSpec, PatchSpec, StagedSpec
-from vitcli.core.spec.rows import AcceptsList, Rows, SpecOf, SpecRow, Width
+from vitcli.core.spec.rows import AcceptsList, Registry, SpecOf, SpecRow, Width
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, POS_EMBEDS
 
 DEFAULT_FAMILY = "vit"
@@ -150,7 +150,7 @@ class FamilyRow(SpecRow):
 
 SMALL_STAGES = {"patch_size": 2, "mlp_ratio": 2.0, "pool": "mean", "init": "xavier_normal"}
 MODELS = "vitcli.core.models"
-FAMILIES = Rows[FamilyRow]()
+FAMILIES = Registry[FamilyRow]()
 FAMILIES |= {
     "vit": FamilyRow(
         about="Vision Transformer (Dosovitskiy et al. 2021)",

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from vitcli.core.spec.rows import AcceptsList, Rate, Row, RowOf, Rows, Spec
+from vitcli.core.spec.rows import AcceptsList, Rate, Registry, Row, RowOf, Spec
 
 TRAIN = "vitcli.core.train"
 
@@ -20,7 +20,7 @@ class OptimizerRow(Row):
     """Whether the optimiser refuses models without matrices in transformer blocks."""
 
 
-OPTIMIZERS = Rows[OptimizerRow]()
+OPTIMIZERS = Registry[OptimizerRow]()
 OPTIMIZERS |= {
     "adamw": OptimizerRow(
         about="Adam with decoupled weight decay (Loshchilov and Hutter 2019)",
@@ -45,7 +45,7 @@ OPTIMIZERS |= {
     ),
 }
 
-SCHEDULES = Rows[Row]()
+SCHEDULES = Registry[Row]()
 SCHEDULES |= {
     "cosine": Row(
         about="half a period of a cosine (Loshchilov and Hutter 2017)",

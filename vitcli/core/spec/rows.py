@@ -111,7 +111,7 @@ NAME_AND_OPTIONS = {
 """JSON schema of an own part."""
 
 
-class Rows(dict[str, RowT]):
+class Registry(dict[str, RowT]):
     """A table that own code may extend."""
 
 
@@ -201,7 +201,7 @@ class RowOf:
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         rows = [{"const": name, "description": row.about} for name, row in self.table.items()]
-        if not isinstance(self.table, Rows):
+        if not isinstance(self.table, Registry):
             return {"type": "string", "oneOf": rows}
         return {"oneOf": [*rows, NAME_AND_OPTIONS]}
 

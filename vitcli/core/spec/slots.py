@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from vitcli.core.spec.rows import Row, Rows, Table, Target
+from vitcli.core.spec.rows import Registry, Row, Table, Target
 
 NN = "vitcli.core.nn"
 
@@ -37,7 +37,7 @@ SCALED = {"scale": "attn_scale"}
 DROPPED = SCALED | {"dropout": "attn_drop"}
 CLAMPED = DROPPED | {"clamp": "attn_clamp"}
 
-ATTENTIONS = Rows[AttentionRow]()
+ATTENTIONS = Registry[AttentionRow]()
 ATTENTIONS |= {
     "softmax": AttentionRow(
         about="exact attention of each token to all tokens (Vaswani et al. 2017)",
@@ -148,7 +148,7 @@ class PosEmbedRow(Row):
         return self.biases_scores or not (self.build or self.heads)
 
 
-POS_EMBEDS = Rows[PosEmbedRow]()
+POS_EMBEDS = Registry[PosEmbedRow]()
 POS_EMBEDS |= {
     "none": PosEmbedRow(about="no positions", no_table="the model has no positions"),
     "learned": PosEmbedRow(
@@ -191,7 +191,7 @@ class PatchEmbedRow(Row):
     min_patch_size: int = 1
 
 
-PATCH_EMBEDS = Rows[PatchEmbedRow]()
+PATCH_EMBEDS = Registry[PatchEmbedRow]()
 PATCH_EMBEDS |= {
     "linear": PatchEmbedRow(
         about="a linear map of each patch (Dosovitskiy et al. 2021)",
@@ -234,7 +234,7 @@ class FfnRow(Row):
     """Whether the network works only with all patches of the grid that the model was built for."""
 
 
-FFNS = Rows[FfnRow]()
+FFNS = Registry[FfnRow]()
 FFNS |= {
     "gelu": FfnRow(about="two linear layers with GELU between them", build=f"{NN}.ffn:Mlp"),
     "relu": FfnRow(about="two linear layers with ReLU between them", build=f"{NN}.ffn:relu_mlp"),
@@ -259,7 +259,7 @@ class NormRow(Row):
     """Whether the statistics cover all tokens and images of a batch."""
 
 
-NORMS = Rows[NormRow]()
+NORMS = Registry[NormRow]()
 NORMS |= {
     "layer_norm": NormRow(
         about="LayerNorm over the features of each token", build="torch.nn:LayerNorm"
@@ -319,7 +319,7 @@ class PoolRow(Row):
     has_cls_token: bool = False
 
 
-POOLS = Rows[PoolRow]()
+POOLS = Registry[PoolRow]()
 POOLS |= {
     "cls": PoolRow(
         about="the CLS token",

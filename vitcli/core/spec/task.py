@@ -24,7 +24,7 @@ from vitcli.core.spec.rows import (
     Channels,
     Frozen,
     FrozenMapping,
-    Rows,
+    Registry,
     Spec,
     SpecOf,
     SpecRow,
@@ -133,7 +133,7 @@ class TaskRow(SpecRow):
         return tuple(dict.fromkeys([self.headline.name, *self.recorded]))
 
 
-TASKS = Rows[TaskRow]()
+TASKS = Registry[TaskRow]()
 TASKS |= {
     "classify": TaskRow(
         about="supervised classification with cross-entropy",

@@ -125,7 +125,7 @@ def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
         content = png(test.pixels[0].permute(1, 2, 0))
     with quiet_pillow():
         seen = decode(content, name, predictor.size, predictor.in_chans, data.fit)
-    return look(predictor, seen, name)
+    return run_on_picture(predictor, seen, name)
 
 
 def png(pixels: Tensor) -> bytes:
@@ -135,7 +135,7 @@ def png(pixels: Tensor) -> bytes:
 
 
 @torch.no_grad()
-def look(predictor: Predictor, seen: Tensor, picture_name: str) -> Subject:
+def run_on_picture(predictor: Predictor, seen: Tensor, picture_name: str) -> Subject:
     model, data = predictor.model, predictor.spec.data
     assert isinstance(model, VisionTransformer)
     batch = normalize(seen[None], torch.tensor(data.mean), torch.tensor(data.std))

@@ -70,7 +70,7 @@ class Checkpoint:
         return {k.removeprefix(start): v for k, v in self.tensors.items() if k.startswith(start)}
 
 
-def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def untie_shared_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return contiguous tensors without shared memory, which safetensors refuses: tied weights."""
     found, seen = dict[str, Tensor](), set[int]()
     for name, tensor in tensors.items():
@@ -87,7 +87,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     path.mkdir(exist_ok=True)  # no parents: if somebody removed the run, do not bring it back
     sync_folder(folder)
     tensors = to_host(checkpoint.tensors)
-    content = safetensors.torch.save(apart(tensors))
+    content = safetensors.torch.save(untie_shared_tensors(tensors))
     (path / MANIFEST).unlink(missing_ok=True)  # else an old manifest might stand beside new tensors
     commit(path / TENSORS, content)
     commit(path / MANIFEST, _manifest(checkpoint, TENSORS, content))

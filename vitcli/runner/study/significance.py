@@ -162,7 +162,7 @@ class MeanError:
         of repeated folds: Bouckaert and Frank 2004, https://doi.org/10.1007/978-3-540-24775-3_3
         """
         own = SeedVariance(value=float(np.var(differences, ddof=1)), freedom=len(differences) - 1)
-        used = larger(own, pooled)
+        used = larger_variance(own, pooled)
         return cls(
             mean=float(np.mean(differences)),
             variance=used.value / len(differences) + (used.value / (folds - 1) if folds else 0.0),
@@ -176,7 +176,7 @@ class MeanError:
         own = SeedVariance(
             value=crossed.ms_seeds / crossed.num_images, freedom=crossed.num_seeds - 1
         )
-        used = larger(own, pooled)
+        used = larger_variance(own, pooled)
         counted = crossed.replace(ms_seeds=used.value * crossed.num_images)
         of_seeds = used.value / crossed.num_seeds
         return cls(
@@ -229,7 +229,7 @@ class MeanError:
         return high
 
 
-def larger(own: SeedVariance, pooled: SeedVariance | None) -> SeedVariance:
+def larger_variance(own: SeedVariance, pooled: SeedVariance | None) -> SeedVariance:
     """Return the larger variance, with its own degrees of freedom.
 
     Rows may vary differently. So a row that varies more than the pool keeps its own variance and

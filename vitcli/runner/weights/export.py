@@ -24,7 +24,7 @@ from vitcli.runner.errors import CheckError, ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.files import commit, make_output_folder, require_utf8, scratch_folder
 from vitcli.runner.report.tables import escape_markdown, markdown_grid
-from vitcli.runner.run.checkpoint import apart
+from vitcli.runner.run.checkpoint import untie_shared_tensors
 from vitcli.runner.run.folder import RESULT, RunDir
 from vitcli.runner.run.record import RunRecord, headline_key, read_record
 from vitcli.runner.text import one_line, printable, without_folders
@@ -142,7 +142,7 @@ def write_safetensors(model: TrainedModel, path: Path) -> Facts:
         metadata["timm"] = json.dumps(arguments)
         words = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
         names = f"those of {kind}({words})"
-    path.write_bytes(safetensors.torch.save(apart(state), metadata))
+    path.write_bytes(safetensors.torch.save(untie_shared_tensors(state), metadata))
     return {"names": names}
 
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import Batch, Rows, limit_images
+from vitcli.core.data.batches import Batch, EpochPlan, limit_images
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images, evenly_spaced
 from vitcli.core.metrics.classification import accuracy
@@ -106,7 +106,7 @@ class ContrastiveTask(Task):
 
     # Batches
 
-    def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
+    def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> EpochPlan:
         rows = super().draw_rows(epoch, num_images, size, is_cuda)
         for name in ("variant", "choice"):
             generator = keyed_generator(self.spec.seed, epoch, f"caption-{name}")
@@ -114,7 +114,7 @@ class ContrastiveTask(Task):
             rows[f"caption.{name}"] = draws[rows["index"]]
         return rows
 
-    def rows(self, data: DataSet, epoch: int) -> Rows:
+    def rows(self, data: DataSet, epoch: int) -> EpochPlan:
         """Return the rows of an epoch; an image of a held-out class is replaced by another one."""
         rows = super().rows(data, epoch)
         if not self.options.held_out_classes:
@@ -131,7 +131,7 @@ class ContrastiveTask(Task):
         held = [names.index(name) for name in self.options.held_out_classes]
         return torch.isin(labels, torch.tensor(held, dtype=labels.dtype, device=labels.device))
 
-    def make_batch(self, data: DataSet, rows: Rows) -> Batch:
+    def make_batch(self, data: DataSet, rows: EpochPlan) -> Batch:
         """Return images (B, C, H, W), tokens (B, L), and the numbers of captions and subjects."""
         drawn = self.draw_captions(data, rows)
         images = super().make_batch(data, rows)["images"]
@@ -139,7 +139,7 @@ class ContrastiveTask(Task):
             images = change(images, drawn.subject % len(CHANGES), *self._channels)
         return {"images": images, **drawn._asdict()}
 
-    def draw_captions(self, data: DataSet, rows: Rows) -> Drawn:
+    def draw_captions(self, data: DataSet, rows: EpochPlan) -> Drawn:
         index = rows["index"]
         if self.options.captions == "folder":
             if self._read is None or self._read[0] is not data.train:

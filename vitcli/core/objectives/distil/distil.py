@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import Batch, Rows, rows_on_device
+from vitcli.core.data.batches import Batch, EpochPlan, rows_on_device
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.classify import Classify
@@ -97,7 +97,7 @@ class Distil(Classify):
         has_logits = distil_spec(self.spec).kind != "features"
         return self.spec.data.augment.copies if is_whole and has_logits else None
 
-    def rows(self, data: DataSet, epoch: int) -> Rows:
+    def rows(self, data: DataSet, epoch: int) -> EpochPlan:
         """Return the rows of an epoch; of labelled copies also the teacher's logits (N, K)."""
         rows, copies = super().rows(data, epoch), self.labelled_copies
         if copies is None:
@@ -109,7 +109,7 @@ class Distil(Classify):
             self._labels[copy] = self._label(data, own)
         return rows | {TEACHER: self._labels[copy][rows["index"]]}
 
-    def _label(self, data: DataSet, rows: Rows) -> Tensor:
+    def _label(self, data: DataSet, rows: EpochPlan) -> Tensor:
         device, size = data.train.pixels.device, self.spec.train.batch_size
         tables = rows_on_device(rows, device)
         found = torch.empty(len(data.train), data.num_classes, device=device)
@@ -120,7 +120,7 @@ class Distil(Classify):
             found[part["index"]] = logits
         return found.cpu()
 
-    def make_batch(self, data: DataSet, rows: Rows) -> Batch:
+    def make_batch(self, data: DataSet, rows: EpochPlan) -> Batch:
         """Return the batch; of labelled copies also ``teacher``, the teacher's logits (B, K)."""
         kept = {TEACHER: rows[TEACHER]} if TEACHER in rows else {}
         return super().make_batch(data, rows) | kept

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import Batch, Rows, limit_images
+from vitcli.core.data.batches import Batch, EpochPlan, limit_images
 from vitcli.core.data.keys import content_keys, keys_for, noise, scramble
 from vitcli.core.data.mel import spectrograms, unit_rms
 from vitcli.core.data.source import DataSet, Images
@@ -52,13 +52,13 @@ class Fusion(Task):
     def make_module(cls, spec: ExperimentSpec) -> FusionModel:
         return build_fusion(spec)
 
-    def rows(self, data: DataSet, epoch: int) -> Rows:
+    def rows(self, data: DataSet, epoch: int) -> EpochPlan:
         """Return the rows of an epoch, with the key of its noise for each image."""
         rows = super().rows(data, epoch)
         key = seed_of("noise", self.spec.seed, epoch)
         return rows | {"noise": torch.full_like(rows["index"], key)}
 
-    def make_batch(self, data: DataSet, rows: Rows) -> Batch:
+    def make_batch(self, data: DataSet, rows: EpochPlan) -> Batch:
         """Return ``images``, ``sounds`` (B, 1, M, F) and ``targets``.
 
         MixUp and CutMix mix sounds by the share of the image's label, before the noise is added.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.data.augment import standardize
-from vitcli.core.data.batches import Batch, Rows
+from vitcli.core.data.batches import Batch, EpochPlan
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.nn.patch_embed import patchify, unpatchify
@@ -52,12 +52,12 @@ class MaskedTask(Task):
     def num_patches(self) -> int:
         return self.module.encoder.num_patches
 
-    def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
+    def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> EpochPlan:
         rows = super().draw_rows(epoch, num_images, size, is_cuda)
         noise = draw_noise(num_images, self.num_patches, self.spec.seed, epoch)
         return rows | {NOISE: noise[rows["index"]]}
 
-    def make_batch(self, data: DataSet, rows: Rows) -> Batch:
+    def make_batch(self, data: DataSet, rows: EpochPlan) -> Batch:
         """Return the batch of B rows, with the noise (B, P) of its masks."""
         return super().make_batch(data, rows) | {NOISE: rows[NOISE]}
 

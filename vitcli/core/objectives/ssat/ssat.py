@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import Batch, Rows, epoch_rows, num_batches
+from vitcli.core.data.batches import Batch, EpochPlan, epoch_rows, num_batches
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.objectives.classify import Classify
 from vitcli.core.objectives.mae.mae import NOISE, MaskedTask, draw_noise, mean_errors
@@ -57,7 +57,7 @@ class Ssat(MaskedTask, Classify):
 
     def __init__(self, spec: ExperimentSpec, module: nn.Module) -> None:
         super().__init__(spec, module)
-        self._passes: dict[int, Rows] = {}
+        self._passes: dict[int, EpochPlan] = {}
         """Tables of the last passes through the unlabelled images, by number."""
 
     @classmethod
@@ -72,7 +72,7 @@ class Ssat(MaskedTask, Classify):
         loss = weight * found["loss"] + (1 - weight) * error
         return {"loss": loss, "accuracy": found["accuracy"], "masked_mse": error.detach()}
 
-    def rows(self, data: DataSet, epoch: int) -> Rows:
+    def rows(self, data: DataSet, epoch: int) -> EpochPlan:
         """Return the tables of an epoch, with those of the unlabelled images if there are any."""
         rows = super().rows(data, epoch)
         if data.unlabelled is None:
@@ -80,7 +80,7 @@ class Ssat(MaskedTask, Classify):
         others = self._rows_of_others(data.unlabelled, len(data.train), epoch)
         return rows | (pinned(others) if data.train.pixels.is_cuda else others)
 
-    def _rows_of_others(self, images: Images, num_labelled: int, epoch: int) -> Rows:
+    def _rows_of_others(self, images: Images, num_labelled: int, epoch: int) -> EpochPlan:
         """Return the tables of one unlabelled image for each labelled one.
 
         The unlabelled images are taken pass by pass. The order, the augmentation and the mask of an
@@ -88,7 +88,7 @@ class Ssat(MaskedTask, Classify):
         """
         size, total = self.spec.train.batch_size, len(images)
         first = epoch * num_batches(num_labelled, size) * size
-        parts: list[Rows] = []
+        parts: list[EpochPlan] = []
         for number in range(first // total, (first + num_labelled - 1) // total + 1):
             start = first - number * total
             here = slice(max(start, 0), start + num_labelled)
@@ -96,7 +96,7 @@ class Ssat(MaskedTask, Classify):
             parts.append({name: table[here] for name, table in rows.items()})
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
-    def _rows_of_pass(self, images: Images, number: int) -> Rows:
+    def _rows_of_pass(self, images: Images, number: int) -> EpochPlan:
         if number in self._passes:
             return self._passes[number]
         seed, is_cuda = seed_of(OTHERS, self.spec.seed), images.pixels.is_cuda
@@ -113,7 +113,7 @@ class Ssat(MaskedTask, Classify):
         off = {"crop_padding": 0, "erasing": 0.0, "mixup": 0.0, "cutmix": 0.0}
         return self.spec.data.augment.replace(**off)
 
-    def make_batch(self, data: DataSet, rows: Rows) -> Batch:
+    def make_batch(self, data: DataSet, rows: EpochPlan) -> Batch:
         batch = super().make_batch(data, rows)
         images = data.all_train
         others = {k.removeprefix(PREFIX): rows[k] for k in rows if k.startswith(PREFIX)}

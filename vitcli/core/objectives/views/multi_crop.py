@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from vitcli.core.data.batches import Rows, epoch_order
+from vitcli.core.data.batches import EpochPlan, epoch_order
 from vitcli.core.data.policy import Size
 from vitcli.core.objectives.views.spec import ViewsSpec
 from vitcli.core.randomness import keyed_generator
@@ -31,7 +31,7 @@ BLUR = (0.1, 2.0)
 
 def view_rows(
     num_images: int, in_chans: int, spec: ViewsSpec, *, seed: int, epoch: int, size: Size = (1, 1)
-) -> Rows:
+) -> EpochPlan:
     """Return the order and all random parameters of an epoch's views, on the CPU.
 
     ``global.NAME`` and ``local.NAME`` are the tables of :func:`draw_views`. ``size`` is that of the
@@ -54,7 +54,7 @@ def draw_views(
     kind: str,
     generator: Generator,
     size: Size = (1, 1),
-) -> Rows:
+) -> EpochPlan:
     """Draw the parameters of all global or all local views.
 
     ``box`` (N, V, 4) and ``color`` (N, V, C, C + 1) are those of :func:`crop_views` and
@@ -193,7 +193,7 @@ def blur(views: Tensor, weight: Tensor) -> Tensor:
     return views
 
 
-def make_views(pixels: Tensor, tables: Rows, size: Size) -> Tensor:
+def make_views(pixels: Tensor, tables: EpochPlan, size: Size) -> Tensor:
     """Return views with colours in [0, 255]: (B, C, H, W) uint8 -> (B, V, C, h, w) float32.
 
     A pure function of tensors on one device; the host decides and waits for nothing.

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.data.augment import standardize
-from vitcli.core.data.batches import Batch, Rows, limit_images, num_batches
+from vitcli.core.data.batches import Batch, EpochPlan, limit_images, num_batches
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import score
@@ -57,7 +57,7 @@ class ViewTask(Task):
         """Return numbers that change from step to step. A batch has each as a tensor (B,)."""
         return {}
 
-    def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
+    def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> EpochPlan:
         chans = self.spec.model.in_chans or 1
         seed = self.spec.seed
         rows = view_rows(num_images, chans, self.views, seed=seed, epoch=epoch, size=size)
@@ -68,10 +68,10 @@ class ViewTask(Task):
         index = (torch.arange(num_images) // batch_size).clamp(max=steps - 1)
         return rows | {name: torch.tensor([v[name] for v in values])[index] for name in values[0]}
 
-    def make_batch(self, data: DataSet, rows: Rows) -> Batch:
+    def make_batch(self, data: DataSet, rows: EpochPlan) -> Batch:
         return self.view_batch(data.train.pixels[rows["index"]], rows)
 
-    def view_batch(self, pixels: Tensor, rows: Rows) -> Batch:
+    def view_batch(self, pixels: Tensor, rows: EpochPlan) -> Batch:
         """Return the normalised views of images (B, C, H, W) uint8, and the other numbers."""
         batch: Batch = {}
         for kind, (name, size) in self.sizes.items():
