@@ -119,7 +119,7 @@ def saved_epochs(
         run=run,
         data=training.data,
         training=training,
-        inexact={"weights": ("those of a new model", "those of a model in Python")},
+        inexact={"weights": ("of a new model", "of a model in Python")},
     )
     if spec.code:  # it may fail there
         with settings(training), without_memory(spec):

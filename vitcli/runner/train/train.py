@@ -93,6 +93,7 @@ def describe(plan: Plan) -> dict[str, Any]:
     if ranks.size() > 1:
         arithmetic["ranks"] = ranks.size()
     known = dict(before.meta) if before else {}
+    known.pop("config", None)  # of 1.0.0, which repeated it
     facts = environment(training.device) | arithmetic
     meta = run_metadata(plan.experiment, plan.data, facts, known, plan.request.command)
     asked = plan.experiment.spec
@@ -110,7 +111,8 @@ def describe(plan: Plan) -> dict[str, Any]:
     if plan.inexact:
         step = plan.checkpoint.step if plan.checkpoint else 0
         note = f"from step {step}: {describe_changes(plan.inexact)}"
-        plan.request.on_message(f"the run is no longer exact and is marked: {note}")
+        if before:
+            plan.request.on_message(f"the run is no longer exact and is marked: {note}")
         meta["inexact"] = [*meta.get("inexact", []), note]
     return meta
 
