@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, OwnCodeError
 from vitcli.runner.experiment import yaml_text
 from vitcli.runner.experiment.config import (
     config_hash,
@@ -18,6 +18,7 @@ from vitcli.runner.experiment.config import (
     parse_set,
     parse_sets,
     typed_changes,
+    typed_command,
 )
 from vitcli.runner.experiment.yaml_text import (
     LOADERS,
@@ -27,6 +28,7 @@ from vitcli.runner.experiment.yaml_text import (
     dump,
     format_value,
     read_mapping,
+    without_results,
 )
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.definition import load_study
@@ -246,6 +248,7 @@ STUDY = "base: quickstart\n{}\nseeds: [0]\nvariants:\n  first: {{}}\n  second:\n
 FFN = "model.ffn: none"
 IN_STUDIES = [
     ("qestion: why?", FFN, "2: unknown field 'qestion'; did you mean 'question'"),
+    ("question: [why]", FFN, "2: question: should be text; put it in quotes"),
     ("train: {epoch: 1}", FFN, "2: unknown field 'train.epoch'; did you mean"),
     ("seed: 1", FFN, "2: a study has 'seeds'"),
     ("threads: none", FFN, "2: threads: should be a valid integer, got 'none'"),
@@ -290,3 +293,19 @@ def test_an_empty_choice_in_a_base_is_no_choice(tmp_path):
     (tmp_path / "a.yaml").write_text("task:\n")
     (tmp_path / "b.yaml").write_text("base: ./a.yaml\ntask: {headline: macro_f1}\n")
     assert load_experiment(str(tmp_path / "b.yaml")).spec.task.headline == "macro_f1"
+
+
+def test_a_copy_of_an_experiment_has_no_results_of_the_original():
+    text = "# Aim: a\n# Run: vitcli train\n#      twice\n# Cost: 1 s\n# a remark\nseed: 0\n"
+    assert without_results(text) == "# Aim: a\n# a remark\nseed: 0\n"
+
+
+def test_own_code_that_is_not_loaded_is_named_and_not_asked_of_a_teacher():
+    assert typed_command("data check", "pictures") == ["vitcli", "data", "check", "pictures"]
+    code = {"far.py": "0" * 64}
+    with pytest.raises(OwnCodeError, match="far.py"):
+        parse_experiment({"code": code}, Document("", "x.yaml"))
+    teacher = {"run": "r", "code": code, "model": {"family": "Far"}}
+    raw = {"task": {"name": "distil", "teacher": teacher}}
+    spec = parse_experiment(raw, Document("", "x.yaml"), is_stored=True)
+    assert spec.task.taught_by.model is None

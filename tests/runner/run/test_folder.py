@@ -170,3 +170,12 @@ def test_a_run_of_ones_own_goes_before_it(copy_of_run, here):
     (own.path / "meta.json").write_text(json.dumps(meta))
     own.set_status("interrupted", 5)
     assert default_run().is_bundled
+
+
+def test_a_run_that_another_process_trains_is_refused_and_only_looked_at(here):
+    run = make("runs/x")
+    run.refuse_use()
+    assert not (run.path / ".lock").exists()
+    with run.lock(), pytest.raises(InUseError):
+        RunDir(run.path).refuse_use()
+    run.refuse_use()
