@@ -303,7 +303,7 @@ def test_a_copy_of_an_experiment_has_no_results_of_the_original():
 def test_own_code_that_is_not_loaded_is_named_and_not_asked_of_a_teacher():
     assert typed_command("data check", "pictures") == ["vitcli", "data", "check", "pictures"]
     code = {"far.py": "0" * 64}
-    with pytest.raises(OwnCodeError, match="far.py"):
+    with pytest.raises(OwnCodeError, match=r"far\.py"):
         parse_experiment({"code": code}, Document("", "x.yaml"))
     teacher = {"run": "r", "code": code, "model": {"family": "Far"}}
     raw = {"task": {"name": "distil", "teacher": teacher}}
