@@ -17,8 +17,7 @@ from vitcli.runner.run.record import read_record
 from vitcli.runner.train import ranks
 from vitcli.runner.train.ranks import device_of_rank, refuse_other_ranks, refuse_parts
 
-TWO = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
-STARTED = dict.fromkeys(VARIABLES, "1") | TWO
+STARTED = dict.fromkeys(VARIABLES, "1") | {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
 LONG = ("--epochs", "40")
 
 
