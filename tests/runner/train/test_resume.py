@@ -179,7 +179,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 @pytest.mark.ci
 @pytest.mark.parametrize("changes", SETTINGS)
 def test_a_run_stopped_twice_ends_with_the_bits_of_an_uninterrupted_one(tiny, here, changes):
-    calm = train(tiny, "calm", changes).run
+    calm = train(tiny, "calm", changes).folder
     first = train(tiny, "run", changes, stop_after=1)
     again = train(tiny, "run", changes, stop_after=2, resume=True)
     assert [found.reached["epochs"] for found in (first, again)] == [1, 2]
