@@ -1,6 +1,5 @@
 """A user's own file for tests, and the end of a process that has loaded it."""
 
-import shlex
 import sys
 from typing import Any
 
@@ -13,7 +12,7 @@ from vitcli.core.spec.own import FIELDS, PARTS, TEXTS
 from vitcli.runner.experiment import own_code
 from vitcli.runner.run import folder as run_folder
 
-TABLES: list[Any] = [*FIELDS.values(), DATA_READERS]
+TABLES: list[Any] = [*FIELDS.values(), DATA_READERS, METRICS]
 EVERY = """
 import torch
 from torch import nn
@@ -95,18 +94,17 @@ def first_class(logits, labels):
 def vitcli(command: str, code: int = 0) -> str:
     """Run a command as a new process would; return what it prints, or says where it fails."""
     as_new_process()
-    ended, out, talk = commands.vitcli(*shlex.split(command))
-    assert ended == code, talk
+    out, talk = commands.typed(command, code)
     return talk if code else out
 
 
 @pytest.fixture(autouse=True)
 def forget(monkeypatch):
-    before = [dict(table) for table in (*TABLES, METRICS)]
+    before = [dict(table) for table in TABLES]
     monkeypatch.setattr(own_code, "state", own_code._State())
     yield
     as_new_process()
-    for table, rows in zip((*TABLES, METRICS), before, strict=True):
+    for table, rows in zip(TABLES, before, strict=True):
         table.clear()
         table.update(rows)
 
@@ -117,7 +115,7 @@ def as_new_process() -> None:
     own_code.state = own_code._State()
     PARTS.clear()
     TEXTS.clear()
-    for table in (*TABLES, METRICS):
+    for table in TABLES:
         for name in [name for name, row in table.items() if row.source]:
             del table[name]
     run_folder._parsed_before.clear()

@@ -1,7 +1,6 @@
 """A tiny experiment for every row of the table of tasks, and for a row that a test adds."""
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,22 +19,13 @@ from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.prepare import Request
 from vitcli.runner.train.train import train as run_training
 
-ROOT = Path(__file__).parents[1]
 ADDED = "denoise"
 NAMES = [*TASKS, ADDED]
-EXPERIMENT: dict[str, Any] = {
-    "model.patch_size": 4,
-    "model.embed_dim": 16,
-    "model.depth": 2,
-    "model.num_heads": 2,
-    "model.mlp_ratio": 2.0,
-    "model.pool": "mean",
-    "model.proj_drop": 0.1,
-    "model.drop_path": 0.1,
-    "optim.lr": 2e-3,
-    "optim.warmup_epochs": 1.0,
-    "train.epochs": 2,
-    "train.batch_size": 16,
+MODEL = {"patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads": 2, "mlp_ratio": 2.0}
+EXPERIMENT: dict[str, dict[str, Any]] = {
+    "model": MODEL | {"pool": "mean", "proj_drop": 0.1, "drop_path": 0.1},
+    "optim": {"lr": 2e-3, "warmup_epochs": 1.0},
+    "train": {"epochs": 2, "batch_size": 16},
 }
 OPTIONAL: dict[str, Any] = {
     "data.augment": {"crop_padding": 1, "flip": "random"},
@@ -49,27 +39,17 @@ def row_of(name: str) -> TaskRow:
     return denoising.ROW if name == ADDED else TASKS[name]
 
 
-def draw_gratings(place: Path) -> Path:
+def draw_gratings(place: Path) -> None:
     """Draw 16x16 pictures of two classes, lying and standing bars: 48 to train on, 12 to test."""
     rng = np.random.default_rng(0)
     wave = np.sin(np.arange(16)[:, None] * np.pi / 4).repeat(16, 1)
     for split, count in (("train", 24), ("test", 6)):
         for name, bars in (("lying", wave), ("standing", wave.T)):
-            folder = place / "gratings" / split / name
+            folder = place / split / name
             folder.mkdir(parents=True)
             for i in range(count):
                 pixels = 128 + 60 * bars[..., None] + rng.normal(0, 20, (16, 16, 3))
                 Image.fromarray(pixels.clip(0, 255).astype("uint8")).save(folder / f"{i}.png")
-    return place / "gratings"
-
-
-def add_to_workers(monkeypatch, folder: Path) -> None:
-    """Make the row known to other processes: a plug-in on their path adds it."""
-    folder.mkdir()
-    text = "from tests.denoising import add_rows\n\nadd_rows()\n"
-    (folder / "sitecustomize.py").write_text(text)
-    paths = [str(folder.resolve()), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
 
 
 class TinyTask:
@@ -77,23 +57,20 @@ class TinyTask:
         self.name, self.row, self.place = name, row_of(name), place
         self.pictures = place / "gratings"
         if not self.pictures.exists():
-            draw_gratings(place)
-        self.fields: dict[str, Any] = {"name": name}
+            draw_gratings(self.pictures)
+        fields = {"name": name}
         if "teacher" in self.row.spec_class.model_fields:
-            self.fields["teacher"] = str(place / "teacher")
+            fields["teacher"] = str(place / "teacher")
             if not (place / "teacher").exists():
-                TinyTask("classify", place).finished(self.fields["teacher"])
+                TinyTask("classify", place).finished(fields["teacher"])
         self.path = place / f"{name}.yaml"
-        self._write({})
-        self._write(self.accepted(OPTIONAL))
-
-    def _write(self, fields: Mapping[str, Any]) -> None:
-        whole: dict[str, Any] = {"task": self.fields, "model": {}, "optim": {}, "train": {}}
-        whole["data"] = {"name": f"imagefolder:{self.pictures}"}
-        for field, value in (EXPERIMENT | dict(fields)).items():
+        whole = {section: dict(values) for section, values in EXPERIMENT.items()}
+        whole |= {"task": fields, "data": {"name": f"imagefolder:{self.pictures}"}}
+        self.path.write_text(json.dumps(whole))  # JSON is YAML, too
+        for field, value in self.accepted(OPTIONAL).items():
             section, _, key = field.partition(".")
             whole[section][key] = value
-        self.path.write_text(json.dumps(whole))  # JSON is YAML, too
+        self.path.write_text(json.dumps(whole))
 
     @property
     def measure(self) -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -17,7 +18,7 @@ from tests.figure_checks import faults
 from tests.own_code import vitcli
 from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
-from tests.task_table import ADDED, NAMES, STEPS, TinyTask, add_to_workers, row_of
+from tests.task_table import ADDED, NAMES, STEPS, TinyTask, row_of
 from vitcli.core.data.batches import Batch
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.objectives.objective import task_class
@@ -243,7 +244,11 @@ def test_a_classification_starts_from_its_encoder(task):
 def test_it_is_ablated(task, monkeypatch, request):
     """With workers, which are other processes, where another process must learn the row."""
     if task.name == ADDED:
-        add_to_workers(monkeypatch, Path("plugin"))
+        plugin = Path("plugin/sitecustomize.py")
+        plugin.parent.mkdir()
+        plugin.write_text("from tests.denoising import add_rows\n\nadd_rows()\n")
+        paths = map(str, (plugin.parent.resolve(), Path(__file__).parents[1]))
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths), prepend=os.pathsep)
     else:
         request.getfixturevalue("without_workers")
     Path("mine.yaml").write_text(

@@ -6,12 +6,14 @@ import re
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.cli import commands
 from tests.own_code import EVERY, forget, vitcli
+from vitcli import parts
 from vitcli.core.spec import SCHEDULES
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.evaluate.weights import load_model
@@ -287,23 +289,15 @@ def test_files_that_are_listed_import_each_other(tiny):
     assert RunDir(Path("run")).spec().code.keys() == {"own.py", "helper.py"}
 
 
-class Package:
-    name = "half"
-
-    class dist:  # noqa: N801  (the name of the library's attribute)
-        name = "half-rate"
-
-    @staticmethod
-    def load() -> None:
-        from vitcli.parts import schedule
-
-        @schedule
-        def half(progress):
-            return 0.5
+def load_half() -> None:
+    @parts.schedule
+    def half(progress):
+        return 0.5
 
 
 def test_a_package_adds_parts_and_its_version_belongs_to_the_configuration(tiny, monkeypatch):
-    found = {"vitcli.parts": [Package]}
+    package = SimpleNamespace(name="half", dist=SimpleNamespace(name="half-rate"), load=load_half)
+    found = {"vitcli.parts": [package]}
     monkeypatch.setattr(own_code, "entry_points", lambda group: found[group])
     monkeypatch.setattr(own_code, "version", {"half-rate": "1.2"}.__getitem__)
     vitcli(f"train {tiny} -s optim.schedule=half --stop-after 1 -o run")

@@ -1,7 +1,7 @@
 """Trainings of ``tiny`` and how they are stopped; runs that are trained once and then copied."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,11 @@ def trains(call: Callable[..., RunRecord], *arguments: Any, **options: Any) -> b
 
 def files(folder: Path) -> dict[Path, bytes]:
     return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
+def often(values: Iterable[Any], *chosen: Any) -> list[Any]:
+    """Return the values of a parameter; only ``-m ci`` tests those that are not chosen."""
+    return [v if v in chosen else pytest.param(v, marks=pytest.mark.ci) for v in values]
 
 
 @contextmanager

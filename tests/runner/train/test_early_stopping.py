@@ -1,5 +1,6 @@
-"""``train.early_stopping``: when it stops, which weights it keeps, and what a kill changes."""
+"""Validation images: which weights ``train.early_stopping`` keeps, and trainings without a test."""
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,13 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.cli.commands import printed
-from tests.runner.train.conftest import stops_after, train
+from tests.runner.train.conftest import continue_run, stops_after, train, trains
 from tests.same_run import assert_same_run
 from vitcli import load_model
 from vitcli.cli.live import TrainingDisplay
 from vitcli.core.metrics.confidence import COVERAGES, set_threshold
 from vitcli.core.objectives.classify import Classify
+from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, DivergedError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
@@ -67,10 +69,7 @@ def test_the_headline_can_be_another_metric(tiny, script):
 
 @pytest.mark.parametrize(
     ("values", "epochs", "stopped"),
-    [
-        ((0.5, 0.4, 0.6, 0.5, 0.7, 0.6), 5, 6),
-        ((0.5, 0.5, 0.5), 3, 3),
-    ],
+    [((0.5, 0.4, 0.6, 0.5, 0.7, 0.6), 5, 6), ((0.5, 0.5, 0.5), 3, 3)],
 )
 def test_it_ends_with_the_best_weights(tiny, script, values, epochs, stopped):
     script(*values)
@@ -203,3 +202,50 @@ def test_a_metric_that_is_nan_is_never_the_best(tiny, script):
     run = RunDir(Path("run"))
     assert read_record(run).status == "diverged"
     assert read_record(run).metrics[-1]["val_accuracy"] == 0.5
+
+
+class Poison:
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"a test image was read ({name})")
+
+    def __len__(self) -> int:
+        raise AssertionError("the test images were counted")
+
+
+def poisoned(spec, **options) -> Any:
+    poison: Any = Poison()
+    return dataclasses.replace(load_data(spec, **options), test=poison)
+
+
+def train_blind(tiny: Path, **options: Any) -> RunRecord:
+    changes = {"data.val_split": 20, "train.epochs": 2}
+    return train(tiny, "run", changes, without_test=True, load=poisoned, **options)
+
+
+def test_no_test_image_is_read_and_no_test_score_is_written(tiny):
+    with pytest.raises(ConfigError, match=r"data\.val_split is 0"):
+        train(tiny, "run", without_test=True)
+    assert not Path("run").exists()
+    done = train_blind(tiny)
+    assert done.result["num_test"] == 0
+    assert done.result["val_accuracy"] == done.metrics[-1]["val_accuracy"]
+    written = [*done.result, *(key for line in done.metrics for key in line)]
+    assert not [key for key in written if key.startswith("test_")]
+    assert not Path("run/predictions.npz").exists()
+    events = b"".join(path.read_bytes() for path in Path("run").glob("events.*"))
+    assert b"accuracy/val" in events
+    assert b"accuracy/test" not in events
+    assert b"test_accuracy" not in events
+    meta = done.meta
+    assert (meta["without_test"], meta["num_test"], meta["num_val"]) == (True, 0, 20)
+    assert {verdict.state for verdict in verify_run(done.folder)} == {"ok"}
+    assert not trains(train_blind, tiny), "it is finished, although it has no test score"
+
+
+def test_a_continued_training_still_reads_none_whoever_continues_it(tiny):
+    with stops_after(3):
+        train_blind(tiny)
+    done = continue_run(RunDir(Path("run")), load=poisoned)
+    assert done.state == "finished"
+    assert done.result["num_test"] == 0
+    assert printed("train", "--resume", "run").startswith("val accuracy")

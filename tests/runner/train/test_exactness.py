@@ -31,24 +31,16 @@ def test_another_environment_is_refused_and_changes_no_file(stopped, monkeypatch
     assert read_record(stopped).inexact == [f"from step 5: {change}"]
 
 
-def compile_nothing(module: nn.Module, **_) -> nn.Module:
-    return nn.Sequential(module)
-
-
-def fail_to_compile(module: nn.Module, **_):
-    return lambda *_, **__: 1 / 0
-
-
 def test_a_run_keeps_what_torch_compile_did(tiny, here, monkeypatch):
-    monkeypatch.setattr(torch, "compile", compile_nothing)
+    monkeypatch.setattr(torch, "compile", lambda module, **_: nn.Sequential(module))
     with stops_after(6):
         train(tiny, here / "stopped", {"train.compile": True})
     run = RunDir(here / "stopped")
     assert read_record(run).meta["compiled"] is True
-    monkeypatch.setattr(torch, "compile", fail_to_compile)
-    with pytest.raises(ConfigError, match="compiled True -> False"):
-        continue_run(run)
-    monkeypatch.setattr(torch, "compile", compile_nothing)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "compile", lambda module, **_: lambda *_, **__: 1 / 0)
+        with pytest.raises(ConfigError, match="compiled True -> False"):
+            continue_run(run)
     assert continue_run(run).result["exact"] is True
 
 
@@ -120,16 +112,13 @@ def test_on_a_gpu_only_a_deterministic_training_is_exact(deterministic, exact):
 
 def test_another_determinism_is_another_environment(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
-    gpu, state = torch.device("cuda"), {"precision": "tf32"}
-    now: Any = SimpleNamespace(
-        device=gpu, compiled=False, precision="tf32", spec=ExperimentSpec(), num_steps=1
-    )
-    state["circumstances"] = exactness.numerical_environment(now)
-    checkpoint = Checkpoint(1, {}, state)
+    gpu, facts = torch.device("cuda"), {"compiled": False, "precision": "tf32", "num_steps": 1}
+    now: Any = SimpleNamespace(device=gpu, spec=ExperimentSpec(), **facts)
+    environment = exactness.numerical_environment(now)
+    checkpoint = Checkpoint(1, {}, {"precision": "tf32", "circumstances": environment})
     assert exactness.changes_since(checkpoint, now) == {}
     with chosen_kernels(gpu, True):
-        changes = {"deterministic": (False, True)}
-        assert exactness.changes_since(checkpoint, now) == changes
+        assert exactness.changes_since(checkpoint, now) == {"deterministic": (False, True)}
     now.precision = "fp32"
     with pytest.raises(ConfigError, match="trained in tf32"):
         exactness.changes_since(checkpoint, now)

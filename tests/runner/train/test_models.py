@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.core.specs import REQUIRED
-from tests.runner.train.conftest import stops_after
+from tests.runner.train.conftest import often, stops_after
 from tests.same_run import assert_same_run
 from tests.task_table import NAMES, TinyTask, row_of
 from vitcli.core.data.stored import StoredPixels, joined
@@ -48,26 +48,12 @@ KINDS["linformer"]["optim.name"] = "muon"
 KINDS["swin"] |= PARTS  # batch norm wants whole batches
 
 
-@pytest.fixture
-def load(pictures, here):
+@pytest.mark.parametrize("kind", often(KINDS, "linformer", "performer", "swin", "convnet"))
+def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, pictures):
+    """Optimiser, features, running statistics and batches of the chosen kinds differ."""
     Path("small.yaml").write_text(TEXT % pictures)
-
-    def load(changes):
-        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in changes.items()}
-        return load_experiment("./small.yaml", plain)
-
-    return load
-
-
-OFTEN = ("linformer", "performer", "swin", "convnet")
-"""Kinds whose optimiser, features, running statistics or batches differ; ``-m ci`` has all."""
-
-
-@pytest.mark.parametrize(
-    "kind", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.ci) for name in KINDS]
-)
-def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, load, pictures):
-    experiment = load(KINDS[kind])
+    changes = {k: list(v) if isinstance(v, tuple) else v for k, v in KINDS[kind].items()}
+    experiment = load_experiment("./small.yaml", changes)
     calm = train(experiment, Request(output=Path("calm"))).folder
     with stops_after(2):
         train(experiment, Request(output=Path("stopped")))
@@ -84,15 +70,7 @@ def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, load, pictu
             Explainer(predictor)
 
 
-@pytest.fixture
-def mapped(monkeypatch):
-    monkeypatch.setenv(arrays.MAP_VARIABLE, "1")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [name if name == "classify" else pytest.param(name, marks=pytest.mark.ci) for name in NAMES],
-)
+@pytest.mark.parametrize("name", often(NAMES, "classify"))
 def test_each_task_trains_on_a_memory_map(name, here, monkeypatch):
     monkeypatch.setitem(TASKS, NAMES[-1], row_of(NAMES[-1]))
     tiny = TinyTask(name, here)
@@ -105,13 +83,15 @@ def test_each_task_trains_on_a_memory_map(name, here, monkeypatch):
 @pytest.mark.parametrize(
     "fields", [{"val_split": 4}, {"folds": 4}, {"labels": 8}, {"resize": (8, 8)}]
 )
-def test_splits_are_the_same_in_a_memory_map(fields, pictures, mapped, monkeypatch):
+def test_splits_are_the_same_in_a_memory_map(fields, pictures, monkeypatch):
+    monkeypatch.setenv(arrays.MAP_VARIABLE, "1")
     spec = DataSpec(name=f"imagefolder:{pictures}", **fields)
-    own = load_data(spec, seed=1)
+    mapped = load_data(spec, seed=1)
     monkeypatch.setenv(arrays.MAP_VARIABLE, "0")
-    other = load_data(spec, seed=1)
-    assert own.data_hash == other.data_hash
-    for one, two in ((own.train, other.train), (own.test, other.test), (own.val, other.val)):
+    plain = load_data(spec, seed=1)
+    assert mapped.data_hash == plain.data_hash
+    for split in ("train", "test", "val"):
+        one, two = getattr(mapped, split), getattr(plain, split)
         if one is not None:
             assert isinstance(one.pixels, StoredPixels)
             assert one.pixels[:].equal(two.pixels)

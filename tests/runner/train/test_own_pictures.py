@@ -36,14 +36,12 @@ def few(tiny, pictures):
     return tiny
 
 
-def train(few, changes=None, messages=None, **options):
-    heard = (messages or []).append
-    return conftest.train(few, options.pop("output", "run"), changes, on_message=heard, **options)
+def train(few, changes=None, output="run", **options):
+    return conftest.train(few, output, changes, **options)
 
 
 def test_a_small_folder_is_trained_in_smaller_batches_and_continued(few, here):
-    messages = [""]
-    calm = train(few, messages=messages, output=here / "calm")
+    calm = train(few, output=here / "calm")
     asked, used = load_experiment(str(few)).spec, calm.folder.spec()
     assert used.train == asked.train.replace(batch_size=10)
     assert used.optim == asked.optim
@@ -63,8 +61,7 @@ def test_predict_fits_pictures_like_the_training(few, pictures, fit):
     for i, path in enumerate(sorted(pictures.rglob("*.png"))):
         with Image.open(path) as picture:
             picture.resize((40 + i % 3, 20)).save(path)
-    heard = [""]
-    run = train(few, {"data.fit": fit, "train.epochs": 1}, heard).folder
+    run = train(few, {"data.fit": fit, "train.epochs": 1}).folder
     spec = run.spec()
     names = load_data(spec.data).test.names
     with np.load(run.path / "predictions.npz") as stored:
@@ -142,30 +139,25 @@ def test_a_dry_run_says_what_the_training_says(few, here, pictures):
     assert costs.seconds["start"] > 1000
 
 
-@pytest.fixture
-def odd(few, pictures):
+def test_pictures_that_the_patches_do_not_divide_are_resized_with_a_note(few, pictures):
     for path in pictures.rglob("*.png"):
         Image.open(path).resize((50, 40)).save(path)
-    return few
-
-
-def test_pictures_that_the_patches_do_not_divide_are_resized_with_a_note(odd, here):
     said = [""]
     request = Request(output=Path("run"), on_message=said.append)
-    costs = dry_run(load_experiment(str(odd)), request)
+    costs = dry_run(load_experiment(str(few)), request)
     with stops_after(7):
-        train(odd, messages=said)
+        train(few, on_message=said.append)
     assert len([text for text in said if "data.resize=[40,48]" in text]) == 2
-    run = train(odd, resume=True).folder
+    run = train(few, resume=True).folder
     spec = run.spec()
     assert costs.spec == spec
     assert spec.model.img_size == spec.data.resize == (40, 48)
-    assert not trains(train, odd), "the same experiment is finished"
-    differing = differing_fields(read_record(run), {"tiny": load_experiment(str(odd)).spec})
+    assert not trains(train, few), "the same experiment is finished"
+    differing = differing_fields(read_record(run), {"tiny": load_experiment(str(few)).spec})
     assert "data.resize" not in differing
     messages = [""]
     assert evaluate_run("run", on_message=messages.append).num_images == 24
     assert not any("other images" in text for text in messages)
-    trial = replace(load_experiment(str(odd)), variant="baseline")
+    trial = replace(load_experiment(str(few)), variant="baseline")
     with pytest.raises(ConfigError, match=r"data\.resize=\[40,48\]"):
         run_training(trial, Request(output=Path("trial")))

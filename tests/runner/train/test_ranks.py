@@ -17,8 +17,7 @@ from vitcli.runner.run.record import read_record
 from vitcli.runner.train import ranks
 from vitcli.runner.train.ranks import device_of_rank, refuse_other_ranks, refuse_parts
 
-TWO = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
-STARTED = dict.fromkeys(VARIABLES, "1") | TWO
+STARTED = dict.fromkeys(VARIABLES, "1") | {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
 LONG = ("--epochs", "40")
 
 
@@ -97,12 +96,11 @@ def test_two_ranks_give_the_numbers_of_one_process(places, name):
 @pytest.mark.slow
 def test_a_pre_training_on_ranks_comes_before_the_training(places):
     task = TinyTask("classify", places)
-    words = [f"pretrain.{field}" for field in ("task.name=mae", "train.epochs=1")]
-    sets = [word for change in (*words, "pretrain.train.batch_size=16") for word in ("-s", change)]
-    torchrun.run("train", str(task.path), *sets, "-o", "runs/next")
+    first = "pretrain={task: {name: mae}, train: {epochs: 1, batch_size: 16}}"
+    torchrun.run("train", str(task.path), "-s", first, "-o", "runs/next")
     record = read_record(RunDir(Path("runs/next")))
-    first = read_record(RunDir(Path("runs", record.meta["pretrained"]["run"])))
-    assert record.status == first.status == "finished"
+    before = read_record(RunDir(Path("runs", record.meta["pretrained"]["run"])))
+    assert record.status == before.status == "finished"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A run that is stopped at any instant and continued gives bit-identical results."""
+"""A run that is stopped at any instant, or by ``--stop-after``, and continued loses no bit."""
 
 import os
 import shutil
@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
+from tests.cli import commands
 from tests.patience import HANG
-from tests.runner.train.conftest import continue_run, files, stops_after, train, trains
+from tests.runner.train.conftest import continue_run, files, often, stops_after, train, trains
 from tests.same_run import assert_same_run, final_tensors
 from tests.torchrun import wait_for_checkpoint
 from vitcli.core.objectives.classify import Classify
@@ -24,12 +26,8 @@ from vitcli.runner.train import trainer as training
 from vitcli.runner.train.events import EpochDone, Event
 from vitcli.runner.train.signals import STOPPING, StopFlag
 
-OTHER_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
-
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, *(pytest.param(n, marks=pytest.mark.ci) for n in OTHER_SIGNALS)]
-)
+@pytest.mark.parametrize("number", often(STOPPING, signal.SIGINT))
 def test_a_signal_saves_prints_how_to_continue_and_sets_the_exit_code(
     tiny, here, environment, number
 ):
@@ -89,8 +87,10 @@ def test_a_finished_run_is_not_changed_and_has_one_configuration(calm):
         train(calm.path / "config.yaml", "calm", {"train.epochs": 5})
 
 
-def test_other_pictures_are_refused(tiny, here, pictures):
+def test_other_pictures_and_a_start_from_scratch_are_refused(tiny, here, pictures):
     with stops_after(6):
+        train(tiny, "stopped")
+    with pytest.raises(ConfigError, match="vitcli train --resume"):
         train(tiny, "stopped")
     next((pictures / "train" / "dark").iterdir()).unlink()
     with pytest.raises(InputError, match="other images"):
@@ -117,11 +117,6 @@ def test_an_edited_configuration_is_refused_or_marked(stopped, has_checkpoint):
     assert not marked.result["exact"]
     assert f"from step {step}: config.yaml" in marked.inexact[0]
     assert not trains(continue_run, stopped)
-
-
-def test_an_unfinished_run_is_not_trained_from_the_start(stopped):
-    with pytest.raises(ConfigError, match="vitcli train --resume"):
-        train(stopped.path / "config.yaml", "stopped")
 
 
 @pytest.mark.parametrize(
@@ -173,3 +168,83 @@ def test_a_valid_checkpoint_of_another_model_is_refused(stopped, copy_of_run, he
     for attempt in (lambda: continue_run(stopped), lambda: load_model("stopped")):
         with pytest.raises(InputError, match="another model"):
             attempt()
+
+
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {"data.val_split": 16, "train.eval_every": 3},
+    {"model.norm": "batch_norm", "train.eval_every": 4},
+)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("changes", SETTINGS)
+def test_a_run_stopped_twice_ends_with_the_bits_of_an_uninterrupted_one(tiny, here, changes):
+    calm = train(tiny, "calm", changes).folder
+    first = train(tiny, "run", changes, stop_after=1)
+    again = train(tiny, "run", changes, stop_after=2, resume=True)
+    assert [found.reached["epochs"] for found in (first, again)] == [1, 2]
+    assert again.metrics == [*read_record(first.folder).metrics, again.metrics[-1]][:2]
+    last = train(tiny, "run", changes, resume=True)
+    assert (last.reason, last.state, last.reached) == ("", "finished", {})
+    assert_same_run(calm, last.folder)
+    outputs = [(run.path / "predictions.npz").read_bytes() for run in (calm, last.folder)]
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.shipped_save_policy
+def test_a_stop_leaves_a_checkpoint_a_status_and_no_result(tiny, calm):
+    record = train(tiny, "runs/run", {"train.eval_every": 3}, stop_after=2)
+    run = record.folder
+    assert (record.state, record.step, bool(record.reason)) == ("interrupted", 10, True)
+    assert steps(run.checkpoints)[0] == 10
+    assert not {"result.json", "predictions.npz"} & {path.name for path in run.path.iterdir()}
+    assert not any("test_accuracy" in line for line in record.metrics)
+    rates = [[line["lr"] for line in read_record(each).metrics[:2]] for each in (run, calm)]
+    assert rates[0] == rates[1], "the schedule is that of the whole training"
+    assert run.spec().train.epochs == 4
+    (row,) = commands.document("runs", "ls")["runs"]
+    assert (row["state"], row["epochs"], row["epochs_planned"]) == ("interrupted", 2, 4)
+    measured = commands.document("eval", "run")
+    assert row["test_score"] == record.reached["test_accuracy"] == measured["test_accuracy"]
+    assert measured["epochs"] == 2
+
+
+def test_what_was_reached_is_what_a_training_of_so_many_epochs_measures(tiny, here):
+    constant = {"optim.schedule": "constant", "train.eval_every": 3}
+    whole = train(tiny, "whole", constant | {"train.epochs": 2}).result
+    reached = train(tiny, "run", constant, stop_after=2).reached
+    for name in ("test_accuracy", "test_loss", "train_loss", "train_flops", "epochs", "num_test"):
+        assert reached[name] == whole[name], name
+    assert reached["epochs_planned"] == 4
+    assert reached["config_hash"] == read_record(here / "run").meta["config_hash"]
+
+
+def test_a_stop_at_or_after_the_last_epoch_is_the_end(tiny, here):
+    found = train(tiny, "run", stop_after=4)
+    assert (found.reason, found.state, found.epochs) == ("", "finished", 4)
+    assert not trains(train, tiny, "run", stop_after=1000)
+    with pytest.raises(ConfigError, match="already has 4 of 4 epochs"):
+        train(tiny, "run", stop_after=3)
+
+
+def test_a_stop_where_the_model_is_broken_counts_as_diverged(tiny, here, monkeypatch):
+    original = Classify.outputs
+    broken = lambda *a, **k: {n: t * float("nan") for n, t in original(*a, **k).items()}  # noqa: E731
+    monkeypatch.setattr(Classify, "outputs", broken)
+    with pytest.raises(DivergedError):
+        train(tiny, "run", {"train.eval_every": 3}, stop_after=1)
+    assert read_record(here / "run").status == "diverged"
+
+
+def test_the_command_says_what_was_reached_and_refuses_a_trained_epoch(tiny, here):
+    words = ("-o", "run", "-s", "train.eval_every=3", "--stop-after", 1)
+    _, out, talk = commands.vitcli("train", tiny, *words)
+    assert "vitcli train --resume run" in out + talk
+    found = commands.document("train", "--resume", "run", "--stop-after", 2)
+    assert (found["state"], found["epochs"], found["epochs_planned"]) == ("interrupted", 2, 4)
+    assert {"test_accuracy", "train_loss", "config_hash", "train_flops", "hardware"} <= found.keys()
+    before = files(here / "run")
+    for number in ((1,), (2,), (2, "--dry-run")):
+        talk = commands.said(2, "train", "--resume", "run", "--stop-after", *number)
+        assert "already has 2 of 4 epochs" in talk
+    assert files(here / "run") == before

@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file
@@ -25,24 +26,21 @@ from vitcli.runner.train.prepare import Request
 from vitcli.runner.train.train import train as run_training
 
 FEW = {"train.limit_batches": 1, "train.epochs": 1}
+NAMED: dict[str, Any] = FEW | {"task.teacher": "teacher"}
 
 
 @pytest.fixture
 def tiny(here, tmp_path_factory) -> TinyTask:
     place = tmp_path_factory.getbasetemp() / "tasks"
     place.mkdir(exist_ok=True)
-    found = TinyTask("distil", place)
+    task = TinyTask("distil", place)
     shutil.copytree(place / "teacher", "runs/teacher")
-    return found
+    return task
 
 
 def change_teacher(tiny: TinyTask) -> None:
     shutil.rmtree("runs/teacher")
     TinyTask("classify", tiny.place).train("runs/teacher", FEW)
-
-
-def named(tiny: TinyTask, **fields: object) -> dict[str, object]:
-    return FEW | {"task.teacher": "teacher"} | fields
 
 
 @pytest.mark.parametrize("command", [(), ("--dry-run",)])
@@ -55,7 +53,7 @@ def test_a_missing_teacher_is_refused_with_what_to_type(tiny, command):
 
 
 def test_a_changed_teacher_is_refused_in_a_new_and_in_a_resumed_training(tiny):
-    experiment = tiny.experiment(named(tiny))
+    experiment = tiny.experiment(NAMED)
     taught = with_teacher(experiment.spec)
     run_training(experiment, Request(output=Path("mine")))
     Path("mine/status.json").write_text('{"state": "interrupted", "step": 1}')
@@ -67,7 +65,7 @@ def test_a_changed_teacher_is_refused_in_a_new_and_in_a_resumed_training(tiny):
 
 
 def test_the_hash_of_a_configuration_is_that_of_the_teachers_name(tiny):
-    asked = tiny.experiment(named(tiny)).spec
+    asked = tiny.experiment(NAMED).spec
     taught = with_teacher(asked)
     assert differences(asked, taught).keys() == {"task.teacher.sha256"}
     assert changed_fields(asked) == changed_fields(taught)
@@ -85,14 +83,10 @@ def test_a_pre_training_with_a_teacher_is_refused(tiny):
         with_teacher(spec.spec)
 
 
-def test_a_student_with_a_distillation_token_cannot_teach(tiny):
-    tiny.train("runs/student", named(tiny, **{"task.kind": "token", "model.reg_tokens": 1}))
-    with pytest.raises(ConfigError, match=r"task\.teacher: student predicts with a distillation"):
-        with_teacher(tiny.experiment(FEW | {"task.teacher": "student"}).spec)
-
-
-def test_a_finished_student_is_used_without_its_teacher(tiny):
-    run = tiny.train("runs/mine", named(tiny, **{"task.kind": "token", "model.reg_tokens": 1}))
+def test_a_finished_student_is_used_without_its_teacher_but_its_token_cannot_teach(tiny):
+    run = tiny.train("runs/mine", NAMED | {"task.kind": "token", "model.reg_tokens": 1})
+    with pytest.raises(ConfigError, match=r"task\.teacher: mine predicts with a distillation"):
+        with_teacher(tiny.experiment(FEW | {"task.teacher": "mine"}).spec)
     shutil.rmtree("runs/teacher")
     assert "teacher" not in " ".join(run_weights(run))
     picture = tiny.pictures / "test" / "lying" / "0.png"
@@ -108,18 +102,18 @@ def test_a_finished_student_is_used_without_its_teacher(tiny):
 
 
 def test_the_costs_of_a_teacher_are_counted_and_said_apart(tiny):
-    typed = [word for name, value in named(tiny).items() for word in ("-s", f"{name}={value}")]
+    typed = [word for name, value in NAMED.items() for word in ("-s", f"{name}={value}")]
     found = document("train", tiny.path, *typed, "--dry-run")
     each = found["teacher_flops_per_image"]
     images = found["config"]["train"]["batch_size"]
     assert each == found["forward_flops_per_image"] > 0, "both have the same architecture"
-    run = tiny.train("mine", named(tiny))
+    run = tiny.train("mine", NAMED)
     result, teacher = read_record(run).result, read_record(RunDir(Path("runs/teacher"))).result
     plain = read_record(TinyTask("classify", tiny.place).train("plain", FEW)).result
     assert result["teacher_flops"] == each * images
     assert result["train_flops"] == plain["train_flops"] + each * images == found["train_flops"]
     assert result["teacher_train_flops"] == teacher["train_flops"]
-    spec = with_teacher(tiny.experiment(named(tiny)).spec)
+    spec = with_teacher(tiny.experiment(NAMED).spec)
     assert whole_training_flops(spec) - training_flops(spec) == teacher["train_flops"] > 0
     assert read_record(run).meta["teacher"]["run"] == "teacher"
 

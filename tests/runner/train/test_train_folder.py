@@ -70,31 +70,25 @@ def test_old_checkpoints_are_removed_without_the_files_of_others(calm):
     assert mine[1].exists()
 
 
-@pytest.mark.parametrize("rerun", [True, False])
+@pytest.mark.parametrize("text", ["other: program", "train: {epochs: 3}\n"])
 @pytest.mark.parametrize("inside", ["notes.txt", "config.yaml", "checkpoints/20240101/weights.bin"])
-def test_a_folder_with_other_files_is_not_changed(tiny, here, inside, rerun):
+def test_a_folder_with_other_files_is_not_changed(tiny, here, inside, text):
+    """Neither call deletes them, nor the second one because of what the first one left."""
     path = here / "proj" / inside
     path.parent.mkdir(parents=True)
-    path.write_text("other: program")
-    before = files(here / "proj")
-    with pytest.raises(UserError):
-        run(tiny, "proj", rerun=rerun)
-    assert files(here / "proj") == before
-
-
-def test_an_experiment_file_of_the_user_is_no_run(tiny, here):
-    """Neither call deletes it, nor the second one because of what the first one left."""
-    (here / "proj").mkdir()
-    (here / "proj" / "config.yaml").write_text("train: {epochs: 3}\n")
+    path.write_text(text)
     before = files(here / "proj")
     for rerun in (False, True):
-        with pytest.raises(ConfigError, match="vitcli did not write"):
+        with pytest.raises(UserError):
             run(tiny, "proj", rerun=rerun)
     assert files(here / "proj") == before
+
+
+def test_what_a_power_loss_left_of_a_run_is_trained_again(tiny, here):
     (here / "left").mkdir()
     content = config_text(load_experiment(str(tiny)).spec)
     (here / "left" / "config.yaml").write_text(content)
-    assert trains(run, tiny, "left", rerun=True), "what a power loss left of a run"
+    assert trains(run, tiny, "left", rerun=True)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +135,8 @@ def different_parts(one: str, other: str) -> set[str]:
 
 
 def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(tiny, calm, here):
+    with pytest.raises(ConfigError, match="--rerun would delete calm"):
+        run(tiny, "calm", {"train.init": "calm"}, rerun=True)
     made = run(tiny, "copy", {"train.init": "calm", "train.epochs": 0}).folder
     assert read_record(made).init_sha256 == start_sha256(calm)
     assert different_parts("calm", "copy") == set()
@@ -148,12 +144,6 @@ def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(tiny, 
         run(tiny, "more", {"train.init": "calm"})
     calm.path.rename(here / "elsewhere")
     assert trains(run, tiny, "more", {"train.init": "calm"}, resume=True)
-
-
-def test_a_run_that_the_training_needs_is_not_replaced(tiny, calm):
-    with pytest.raises(ConfigError, match="--rerun would delete calm"):
-        run(tiny, "calm", {"train.init": "calm"}, rerun=True)
-    assert read_record(calm).status == "finished"
 
 
 def test_only_the_head_is_replaced_for_other_classes_also_of_the_same_number(tiny, here, pictures):
