@@ -10,7 +10,7 @@ from vitcli.core.spec import DataSpec, ExperimentSpec, VitSpec
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import DEFAULT_MODEL
 from vitcli.runner.explain.lesson import Lesson, lesson_of
-from vitcli.runner.explain.subject import Subject, load_subject, look
+from vitcli.runner.explain.subject import Subject, load_subject, run_on_picture
 from vitcli.runner.explain.topics import TOPICS
 from vitcli.runner.run.folder import BUNDLED, RunDir
 
@@ -28,7 +28,7 @@ def make_subject(picture_name: str = "noise", **fields: Any) -> Subject:
     data = DataSpec(mean=(0.5,) * 3, std=(0.25,) * 3, class_names=("a", "b", "c"))
     spec = ExperimentSpec(model=model.spec, data=data)
     predictor = Predictor(RunDir(BUNDLED / DEFAULT_MODEL), "cpu", (spec, model))
-    return look(predictor, pixels, picture_name)
+    return run_on_picture(predictor, pixels, picture_name)
 
 
 @cache
