@@ -94,7 +94,8 @@ class Branch(UsesBackend, nn.Module):
             if out is not None:
                 return out
         assert isinstance(self.inner, SelfAttention)
-        return self.merge(x[:, :1], self.inner.forward_first(self.inner_input(x)))
+        branch = self.inner.forward_first(self.inner_input(x))
+        return self.merge(x[:, :1], branch)  # sliced after it: gradients are summed in this order
 
     def op_sizes(self) -> dict[str, tuple[int, ...]]:
         return norm_op_sizes(self.norm) if self.norm_is_first else {}
