@@ -91,6 +91,10 @@ class TrainingDisplay(Display):
     _row: TaskRow | None = None
     _steps = 0
 
+    @property
+    def has_started(self) -> bool:
+        return self._row is not None
+
     def show(self, event: Event) -> None:
         if isinstance(event, Started):
             row = TASKS[event.task]

@@ -242,7 +242,6 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
     from vitcli.runner.data.find import own_path
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.machine.products import warn_if_emulated
-    from vitcli.runner.train.prepare import finished_run
     from vitcli.runner.train.ranks import joined
     from vitcli.runner.train.train import train as run_training
 
@@ -261,11 +260,9 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
         screen = TrainingDisplay(progress)
         request = replace(request, launcher=launcher, command=command)
         request = replace(request, on_event=screen.show, on_message=screen.say)
-        record = finished_run(experiment, request)
-        if record:
-            say("already finished, nothing was trained (--rerun trains it again)")
-        else:
-            record = run_training(experiment, request)
+        record = run_training(experiment, request)
+    if not screen.has_started:
+        say("already finished, nothing was trained (--rerun trains it again)")
     spec = experiment.spec
     if record.reached:
         say(f"{record.reason}; a checkpoint was saved")

@@ -228,6 +228,17 @@ def test_a_file_that_cannot_be_used_is_refused(here, monkeypatch, name, body, pr
     assert not own_code.state.codes
 
 
+def test_code_of_an_installed_package_may_be_imported_from_any_folder(here, monkeypatch):
+    """As after ``pip install -e``."""
+    monkeypatch.syspath_prepend("lib")
+    for file, text in (("lab.py", "x = 1"), ("lab-1.dist-info/top_level.txt", "lab")):
+        Path("lib", file).parent.mkdir(parents=True, exist_ok=True)
+        Path("lib", file).write_text(f"{text}\n")
+    Path("lib/lab-1.dist-info/METADATA").write_text("Name: lab\nVersion: 1\n")
+    Path("uses.py").write_text("from lab import x\n")
+    assert own_code.load([Path("uses.py")]).keys() == {"uses.py"}
+
+
 @pytest.mark.parametrize(
     ("decorator", "base", "body", "names"),
     [

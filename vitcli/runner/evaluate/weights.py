@@ -139,7 +139,6 @@ def start_sha256(run: RunDir) -> str:
 
 @lru_cache(maxsize=8)
 def _start_sha256(path: Path, files: tuple[tuple[Path, int], ...]) -> str:
-    """Return ``start_sha256``; ``files`` tells whether the checkpoints have changed."""
     return weights_sha256(encoder_weights(RunDir(path)))
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder, SourceLoader
 from importlib.machinery import ModuleSpec
-from importlib.metadata import entry_points, version
+from importlib.metadata import entry_points, packages_distributions, version
 from importlib.util import decode_source, find_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
@@ -189,7 +189,7 @@ def imported_by(code: Code, known: set[str]) -> set[str]:
 def _own_place(module: str, folder: Path) -> str:
     """Return where a module is that is neither Python's nor of an installed package, or ''."""
     if module == "vitcli" or module in sys.stdlib_module_names:
-        return ""
+        return ""  # in a clone, vitcli's source may be beside the file
     try:
         spec = find_spec(module)
     except ValueError:  # a module that a program has made
@@ -199,7 +199,8 @@ def _own_place(module: str, folder: Path) -> str:
     beside = (folder / f"{module}.py", folder / module / INIT)
     places += [str(path) for path in beside if not places and path.is_file()]
     installed = {"site-packages", "dist-packages"}
-    return next((place for place in places if not installed & {*Path(place).parts}), "")
+    own = next((place for place in places if not installed & {*Path(place).parts}), "")
+    return "" if own and module in packages_distributions() else own  # installed with pip -e
 
 
 def _imports(path: str, content: bytes) -> Iterator[tuple[int, str]]:

@@ -143,10 +143,7 @@ def _private(folder: Path) -> Path:
 
 
 def _seal(library: bytes, key: bytes) -> bytes:
-    """Return a library with a hash of its content and of all that it was compiled from.
-
-    The loader ignores bytes after the end of a library.
-    """
+    # The loader ignores bytes after the end of a library.
     return library + hashlib.sha256(key + library).digest()
 
 

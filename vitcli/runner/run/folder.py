@@ -199,7 +199,8 @@ class RunDir:
         key = (parts[0], parts[-1]) if len(parts) == 3 else None
         if key not in _parsed_before:
             if not path.exists():
-                raise InputError(f"{path}: it is missing")
+                remove = self.command("runs rm")
+                raise InputError(f"{path}: it is missing\nrestore it, or remove the run: {remove}")
             with _damage():
                 document = read_mapping(path)
                 config, spec = document.data, None

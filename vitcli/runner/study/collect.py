@@ -307,10 +307,7 @@ def trained_seeds(root: Path) -> Iterator[str]:
 
 
 def _saved_plan(study: Study, folder: Path) -> Plan | None:
-    """Return the plan beside saved trials, in a folder with the name of the study's own.
-
-    Studies that the command line had changed once wrote into that of the unchanged study.
-    """
+    # Studies that the command line had changed once wrote into the folder of the unchanged study.
     if plan := read_recorded_plan(folder / default_root(study).name):
         return plan
     plan = read_recorded_plan(folder / study.name)

@@ -281,7 +281,6 @@ def interval_of_looks(
 
 
 def _is_valid(row: VariantResult, doc: StudyResult) -> bool:
-    """Return whether no trial of the row and baseline diverged, which would bias those left."""
     return _withheld(row, doc) in (None, "incomplete")
 
 

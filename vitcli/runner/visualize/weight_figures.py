@@ -102,7 +102,6 @@ def _draw_similarity(maps: np.ndarray) -> Figure:
 
 
 def _numbered(word: str, count: int, step: int) -> list[str]:
-    """Return short names, such as ``row 1``, ``3``, ``5``, which have room beside small maps."""
     return [f"{word} 1", *(str(1 + step * i) for i in range(1, count))]
 
 

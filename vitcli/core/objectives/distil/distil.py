@@ -88,8 +88,7 @@ class Distil(Classify):
 
     @cached_property
     def _labels(self) -> dict[int, Tensor]:
-        """The teacher's logits for each labelled copy of the training images, (N, K) in fp32."""
-        return {}
+        return {}  # labelled copy of the training images -> the teacher's logits, (N, K) in fp32
 
     @property
     def labelled_copies(self) -> int | None:
