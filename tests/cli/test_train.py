@@ -87,6 +87,8 @@ def test_a_short_try_is_short_in_all_its_parts(tiny, words, expected, num_notes)
     tiny.write_text(f"{tiny.read_text()}pretrain: {{train: {{epochs: 3, batch_size: 16}}}}\n")
     talk = said(0, "train", tiny, "-o", "run", *words)
     assert (pretrained_lengths(), talk.count("note: --")) == ({expected}, num_notes)
+    assert "already finished" in said(0, "train", tiny, "-o", "run", *words)
+    assert "already finished" not in talk
     if expected == (3, 1):
         said(0, "train", tiny, "-o", "run", "--rerun", "--epochs", 1)
         assert pretrained_lengths() == {(3, 1), (3, None)}

@@ -1,6 +1,7 @@
 """Run folders and first weights: a training deletes no file unasked and leaves no false state."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 from tests.runner.train.conftest import continue_run, files, stops_after, train, trains
 from tests.same_run import assert_same_run
 from vitcli.core.objectives.classify import Classify
-from vitcli.runner.errors import ConfigError, InputError, UserError
+from vitcli.runner.data.load import load_data
+from vitcli.runner.errors import ConfigError, InputError, InUseError, UserError
 from vitcli.runner.evaluate.weights import encoder_weights, load_model, start_sha256
 from vitcli.runner.experiment.config import config_text, load_experiment
 from vitcli.runner.run.checkpoint import prune
@@ -18,6 +20,8 @@ from vitcli.runner.run.record import read_record
 from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.train.dry_run import dry_run
 from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.train import train as run_training
+from vitcli.runner.train.trainer import Hook
 
 
 def run(tiny: Path, folder: str = "run", changes: dict | None = None, **options):
@@ -200,6 +204,31 @@ def test_settings_that_save_memory_are_applied(tiny, here, monkeypatch):
     assert set(seen) == {(True, 4)}
 
 
+def test_a_hook_is_told_of_each_step_and_epoch_in_order(tiny):
+    told: list[str] = []
+
+    class Listener(Hook):
+        def __getattribute__(self, name):
+            if name.startswith("on_"):
+                told.append(name)
+            return super().__getattribute__(name)
+
+    experiment = load_experiment(str(tiny), {"train.epochs": 2, "train.limit_batches": 2})
+    run_training(experiment, Request(output=Path("run")), hooks=(Listener(),))
+    epoch = ["on_step", "on_step", "on_epoch"]
+    assert told == ["on_start", *epoch, *epoch, "on_end", "on_result", "on_stop"]
+
+
+def test_a_run_that_appears_while_a_training_is_prepared_is_left_alone(tiny, calm):
+    def load(spec, **options):
+        shutil.copytree(calm.path, "run", dirs_exist_ok=True)
+        return load_data(spec, **options)
+
+    with pytest.raises(InUseError, match="another process has changed this run"):
+        run(tiny, load=load)
+    assert read_record(Path("run")).status == "finished"
+
+
 FIRST = {"pretrain.train.epochs": 1, "pretrain.train.batch_size": 16, "pretrain.optim.lr": 1e-3}
 
 
@@ -209,7 +238,14 @@ def pretrained_runs() -> list[RunDir]:
 
 def test_trainings_start_from_the_encoder_of_a_shared_pre_training(tiny, pictures):
     changes = FIRST | {"train.epochs": 0, "train.ema_decay": None}
-    done = train(tiny, "next", changes)
+    told: list[str] = []
+
+    def load(spec, *, on_message=told.append, **options):
+        on_message("a note")
+        return load_data(spec, **options)
+
+    done = train(tiny, "next", changes, load=load, on_message=told.append)
+    assert told.count("a note") == 1, "the plan is made before the pre-training and after it"
     (first,) = pretrained_runs()
     given, taken = encoder_weights(first), load_model(done.folder).state_dict()
     assert all(torch.equal(taken[name], given[name]) for name in given)
