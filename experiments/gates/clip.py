@@ -26,10 +26,10 @@ import torch
 from torch import Tensor
 
 from vitcli.core.data.source import DataSet, evenly_spaced
-from vitcli.core.objectives.clip.clip import ContrastiveTask
 from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.train.training import Training
+from vitcli.plugins.clip.clip import ContrastiveTask
 from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.build import filled_module
 from vitcli.runner.experiment.config import load_experiment

@@ -26,8 +26,8 @@ import torch
 from vitcli.core.data.batches import Batch, EpochPlan
 from vitcli.core.data.source import DataSet
 from vitcli.core.objectives.objective import task_class
-from vitcli.core.objectives.views.view_task import ViewTask
 from vitcli.core.train.training import Training
+from vitcli.plugins.views.view_task import ViewTask
 from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import load_experiment

@@ -12,10 +12,10 @@ import torch
 from ratios import AUGMENT, SIZES
 
 from vitcli.core.spec import DataSpec, ExperimentSpec, TrainSpec, VitSpec
+from vitcli.plugins.bench.clock import step_of, turns
+from vitcli.plugins.bench.workload import make_workload
 from vitcli.runner.experiment.config import Experiment, load_experiment
 from vitcli.runner.machine.device import computes_bf16, cpu_kind, hardware, this_processor
-from vitcli.runner.speed.clock import step_of, turns
-from vitcli.runner.speed.workload import make_workload
 
 PRECISIONS = ("fp32", "bf16") if computes_bf16(this_processor()) else ("fp32",)
 

@@ -12,8 +12,8 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
+from vitcli.plugins.bench.clock import turns
 from vitcli.runner.machine.device import hardware
-from vitcli.runner.speed.clock import turns
 
 SIZE = (128, 128, 32, 32)
 """Images, features, rows, columns."""

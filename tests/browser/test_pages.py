@@ -15,9 +15,9 @@ from tests.cli.commands import said
 from tests.conftest import draw_pictures
 from tests.fabricated import make_run, make_study_folder
 from tests.fabricated_study import HOSTILE, make_reference, make_study
-from tests.runner.explain.made_up import bundled as bundled_model
-from tests.runner.explain.made_up import lessons
-from vitcli.runner.explain.lesson import page as explain_page
+from tests.plugins.explain.made_up import bundled as bundled_model
+from tests.plugins.explain.made_up import lessons
+from vitcli.plugins.explain.lesson import page as explain_page
 from vitcli.runner.overview.page import write_page
 from vitcli.runner.run.folder import RUNS
 from vitcli.runner.study.page import publish

@@ -139,7 +139,7 @@ PLANTED = r"""
 = takes negative gradients | vitcli/core/inspect/maps.py | tests/core/inspect/test_maps.py
 -.clamp(min=0).mean(1) @ relevance
 +.mean(1) @ relevance
-= trains a student on the labels alone | vitcli/core/objectives/distil/distil.py | tests/core/objectives/distil
+= trains a student on the labels alone | vitcli/plugins/distil/distil.py | tests/plugins/distil
 -            loss = (1 - task.share) * found["loss"] + task.share * distance
 +            loss = found["loss"]
 = adjusts no p-value for the number of rows | vitcli/runner/study/significance.py | tests/runner/study/test_statistics.py

@@ -20,12 +20,12 @@ from vitcli.core.spec import FAMILIES, OPTIMIZERS, TASKS
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.core.train import optim
 from vitcli.core.train.training import Training
+from vitcli.plugins.bench.workload import make_workload
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment import listing
 from vitcli.runner.experiment.config import Experiment, load_experiment
 from vitcli.runner.experiment.resolve import fit_to_data
 from vitcli.runner.machine.device import DTYPES
-from vitcli.runner.speed.workload import make_workload
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.build import compile_training
 from vitcli.runner.train.flops import random_data, with_statistics

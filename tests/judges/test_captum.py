@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.judges.conftest import Judge
-from tests.runner.explain.made_up import bundled
+from tests.plugins.explain.made_up import bundled
 from vitcli.core.inspect.faithfulness import (
     area,
     enlarge,

@@ -12,7 +12,7 @@ import pytest
 import torch.nn.functional as F
 
 from tests.judges.conftest import Judge
-from tests.runner.explain.made_up import bundled
+from tests.plugins.explain.made_up import bundled
 from vitcli.core.inspect.grad_cam import grad_cam
 
 JUDGE = Judge("grad-cam", "MIT", "Grad-CAM", "pytorch_grad_cam")

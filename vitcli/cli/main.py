@@ -15,6 +15,7 @@ from typing import Annotated, Any, NoReturn, cast
 import typer
 from typer.core import TyperGroup
 
+from vitcli import plugin
 from vitcli.cli.console import say, silence_stdout
 from vitcli.cli.options import Quiet, Verbose, group, set_talk
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
@@ -35,7 +36,6 @@ COMMANDS = {
     "ablate": "vitcli.cli.ablate:ablate",
     "visualize": "vitcli.cli.visualize:visualize",
     "table": "vitcli.cli.table:table",
-    "explain": "vitcli.cli.explain:explain",
     "search": "vitcli.cli.search:search",
     "runs": "vitcli.cli.runs:commands",
     "runs page": "vitcli.cli.runs_export:page",
@@ -43,10 +43,10 @@ COMMANDS = {
     "runs export": "vitcli.cli.runs_export:export",
     "experiments": "vitcli.cli.experiments:commands",
     "data": "vitcli.cli.data:commands",
-    "bench": "vitcli.cli.bench:commands",
     "import": "vitcli.cli.import_cmd:import_",
     "export": "vitcli.cli.export:export",
     "doctor": "vitcli.cli.doctor:doctor",
+    "plugins": "vitcli.cli.plugins:plugins",
 }
 """Command -> the function or group that is imported when the command is called or listed, in the
 order of the help: first those that people use every day."""
@@ -62,14 +62,18 @@ RESOURCES = (
 """Errors of the system that no other command line avoids: a disk, a right, memory, a limit."""
 
 
+def all_commands() -> dict[str, str]:
+    return COMMANDS | plugin.commands()
+
+
 class LazyCommands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
-        if name not in COMMANDS:
+        if name not in all_commands():
             raise KeyError(name)
         return load_command(name)
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in COMMANDS if " " not in name)
+        return (name for name in all_commands() if " " not in name)
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -77,7 +81,7 @@ class LazyCommands(Mapping[str, Any]):
 
 @cache
 def load_command(name: str) -> Any:
-    module, _, function = COMMANDS[name].partition(":")
+    module, _, function = all_commands()[name].partition(":")
     command = getattr(importlib.import_module(module), function)
     app = group()
     if isinstance(command, typer.Typer):
@@ -85,7 +89,7 @@ def load_command(name: str) -> Any:
     else:
         app.command(name)(command)
     loaded: Any = typer.main.get_group(app).commands[name]
-    for row in COMMANDS:
+    for row in all_commands():
         if row.startswith(f"{name} "):
             loaded.commands[row.removeprefix(f"{name} ")] = load_command(row)
     return loaded
@@ -100,6 +104,18 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        added = plugin.commands()
+        for title in ("Commands", "Commands of plugins"):
+            shown = [
+                (name, command.get_short_help_str(formatter.width))
+                for name, command in self.commands.items()
+                if (name in added) == (title != "Commands")
+            ]
+            if shown:
+                with formatter.section(title):
+                    formatter.write_dl(shown)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -196,12 +212,32 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def switch_off(switches: list[str] | None) -> None:
+    known = plugin.plugins()
+    for switch in switches or ():
+        name = switch.removeprefix(plugin.OFF)
+        if name == switch or name not in known:
+            raise typer.BadParameter(f"takes no:NAME, with one of {', '.join(known)}")
+    words = [os.environ.get(plugin.VARIABLE, ""), *(switches or ())]
+    os.environ[plugin.VARIABLE] = ",".join(filter(None, words))
+
+
 @app.callback()
 def vitcli(
     version: Annotated[
         bool,
         typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version."),
     ] = False,
+    switches: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-p",
+            metavar="no:NAME",
+            callback=switch_off,
+            is_eager=True,
+            help="Switch a plugin off ('vitcli plugins' lists them); may be repeated.",
+        ),
+    ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:

@@ -10,7 +10,6 @@ import pytest
 from pydantic import ValidationError
 
 from tests.core.specs import REQUIRED
-from vitcli.core.objectives.clip.captions import CIFAR10
 from vitcli.core.spec import (
     FAMILIES,
     OPTIMIZERS,
@@ -23,6 +22,7 @@ from vitcli.core.spec import (
 from vitcli.core.spec.families import DEFAULTS
 from vitcli.core.spec.rows import load_target, table_of
 from vitcli.core.spec.slots import ATTENTIONS, SLOTS
+from vitcli.plugins.clip.captions import CIFAR10
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.core.objectives.views.viewing import TASKS as VIEWED
 from tests.core.trainings import train_state
+from tests.plugins.views.viewing import TASKS as VIEWED
 from vitcli.core.spec import OPTIMIZERS, TASKS
 from vitcli.core.train import training as trainings
 from vitcli.core.train.training import Training

@@ -8,11 +8,11 @@ import pytest
 import torch
 import torch._dynamo
 
-from tests.core.objectives.views.viewing import view_task
 from tests.core.specs import REQUIRED, changed, pictures
 from tests.core.specs import build as build_noisy
 from tests.core.trainings import data_set, experiment
 from tests.patience import HANG
+from tests.plugins.views.viewing import view_task
 from tests.runner.train.conftest import often
 from vitcli.core.models.image_model import build_model
 from vitcli.core.objectives.classify import Classify

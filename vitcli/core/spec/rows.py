@@ -4,9 +4,9 @@ A table is a plain dictionary. A spec looks up the name when it is validated, so
 at run time. The schema lists the rows that the table has when the schema is generated.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
@@ -22,7 +22,9 @@ from pydantic import (
     ValidationError,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import InitErrorDetails, PydanticKnownError, core_schema
+from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, core_schema
+
+from vitcli.plugin import owner_of, rows_of
 
 
 class Spec(BaseModel):
@@ -111,8 +113,39 @@ NAME_AND_OPTIONS = {
 """JSON schema of an own part."""
 
 
-class Registry(dict[str, RowT]):
-    """A table that own code may extend."""
+class Registry(MutableMapping[str, RowT]):
+    """The table of a field, which plugins and own code extend.
+
+    The row of a plugin is text, "module:name", until it is read.
+    """
+
+    def __init__(self, field: str, rows: Mapping[str, RowT]) -> None:
+        self.field, self.built_in = field, rows
+
+    @cached_property
+    def _rows(self) -> dict[str, RowT | str]:
+        return {**self.built_in, **rows_of(self.field)}
+
+    def __getitem__(self, name: str) -> RowT:
+        row = self._rows[name]
+        if isinstance(row, str):
+            row = self._rows[name] = load_target(row)
+        return row
+
+    def __setitem__(self, name: str, row: RowT) -> None:
+        self._rows[name] = row
+
+    def __delitem__(self, name: str) -> None:
+        del self._rows[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
 
 def built_in(table: Mapping[str, RowT], name: Any) -> RowT | None:
@@ -179,9 +212,14 @@ def _list_names(table: Table) -> str:
 
 def unknown_name(key: str, name: Any, table: Table) -> ValidationError:
     """Return the error of a field ``key`` that names no row of the table."""
+    owner = owner_of(table.field, name) if isinstance(table, Registry) else None
     wrong = InitErrorDetails(
         type="literal_error", loc=(key,), input=name, ctx={"expected": _list_names(table)}
     )
+    if owner:
+        text = f"needs the plugin {owner}, which is off"
+        wrong["type"] = PydanticCustomError("value_error", "{text}", {"text": text})
+        del wrong["ctx"]
     return ValidationError.from_exception_data(key, [wrong])
 
 

@@ -12,10 +12,7 @@ from vitcli.core.spec.data import DataSpec
 from vitcli.core.spec.families import FAMILY
 from vitcli.core.spec.metrics import (
     ACCURACY,
-    KNN_ACCURACY,
-    MASKED_MSE,
     METRICS,
-    ZERO_SHOT_ACCURACY,
     Metric,
 )
 from vitcli.core.spec.model import ModelSpec
@@ -133,81 +130,20 @@ class TaskRow(SpecRow):
         return tuple(dict.fromkeys([self.headline.name, *self.recorded]))
 
 
-TASKS = Registry[TaskRow]()
-TASKS |= {
-    "classify": TaskRow(
-        about="supervised classification with cross-entropy",
-        build="vitcli.core.objectives.classify:Classify",
-        spec=ClassifySpec,
-        headline=ACCURACY,
-        reports=("loss", "accuracy"),
-        recorded=("loss", "accuracy"),
-        classifies=True,
-    ),
-    "mae": TaskRow(
-        about="masked autoencoder: reconstruct masked patches (He et al. 2022)",
-        build="vitcli.core.objectives.mae.mae:Mae",
-        spec="vitcli.core.objectives.mae.spec:MaeSpec",
-        headline=MASKED_MSE,
-        recorded=("masked_mse", "mse_ratio"),
-        uses_labels=False,
-    ),
-    "ssat": TaskRow(
-        about="classify and reconstruct masked patches in one training (Das et al. 2024)",
-        build="vitcli.core.objectives.ssat.ssat:Ssat",
-        spec="vitcli.core.objectives.ssat.spec:SsatSpec",
-        headline=ACCURACY,
-        reports=("loss", "accuracy", "masked_mse"),
-        recorded=("loss", "accuracy", "masked_mse", "mse_ratio"),
-        classifies=True,
-    ),
-    "distil": TaskRow(
-        about="classify and imitate a trained model, the teacher (Hinton et al. 2015)",
-        build="vitcli.core.objectives.distil.distil:Distil",
-        spec="vitcli.core.objectives.distil.spec:DistilSpec",
-        headline=ACCURACY,
-        reports=("loss", "accuracy", "distillation"),
-        recorded=("loss", "accuracy"),
-        classifies=True,
-    ),
-    "dino": TaskRow(
-        about="self-distillation between views of an image (DINO, Caron et al. 2021)",
-        build="vitcli.core.objectives.dino.dino:Dino",
-        spec="vitcli.core.objectives.dino.spec:DinoSpec",
-        headline=KNN_ACCURACY,
-        reports=("loss", "sample_entropy", "batch_entropy"),
-        recorded=("knn_accuracy",),
-        uses_labels=False,
-    ),
-    "lejepa": TaskRow(
-        about="equal, Gaussian embeddings of views (LeJEPA, Balestriero and LeCun 2025)",
-        build="vitcli.core.objectives.lejepa.lejepa:Lejepa",
-        spec="vitcli.core.objectives.lejepa.spec:LejepaSpec",
-        headline=KNN_ACCURACY,
-        reports=("loss", "invariance", "sigreg", "spread"),
-        recorded=("knn_accuracy",),
-        uses_labels=False,
-    ),
-    "clip": TaskRow(
-        about="contrastive training of images with captions (Radford et al. 2021)",
-        build="vitcli.core.objectives.clip.clip:ContrastiveTask",
-        spec="vitcli.core.objectives.clip.spec:ClipSpec",
-        headline=ZERO_SHOT_ACCURACY,
-        reports=("loss", "floor", "scale"),
-        recorded=(
-            *("zero_shot_accuracy", "trained_prompts_accuracy"),
-            *("image_to_text_r1", "text_to_image_r1"),
+TASKS = Registry[TaskRow](
+    "task.name",
+    {
+        "classify": TaskRow(
+            about="supervised classification with cross-entropy",
+            build="vitcli.core.objectives.classify:Classify",
+            spec=ClassifySpec,
+            headline=ACCURACY,
+            reports=("loss", "accuracy"),
+            recorded=("loss", "accuracy"),
+            classifies=True,
         ),
-    ),
-    "fusion": TaskRow(
-        about="classification of an image together with a sound",
-        build="vitcli.core.objectives.fusion.fusion:Fusion",
-        spec="vitcli.core.objectives.fusion.spec:FusionSpec",
-        headline=ACCURACY,
-        reports=("loss", "accuracy"),
-        recorded=("loss", "accuracy", "image_accuracy", "sound_accuracy"),
-    ),
-}
+    },
+)
 """The table of tasks by name."""
 
 DEFAULT_TASK = "classify"

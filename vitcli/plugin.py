@@ -1,0 +1,79 @@
+"""The seam: what a plugin adds to vitcli, and which plugins there are. No torch.
+
+A plugin is a folder in ``vitcli/plugins``. Its module ``plugin.py`` says what it adds, as text that
+is imported when it is used:
+
+    plugin = Plugin(
+        about="masked autoencoders",
+        rows={"task.name": {"mae": "vitcli.plugins.mae.spec:ROW"}},
+    )
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+FOLDER = Path(__file__).with_name("plugins")
+VARIABLE = "VITCLI_PLUGINS"
+"""Variable of the environment: ``no:NAME``, several separated by commas, switches plugins off."""
+OFF = "no:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plugin:
+    """One capability, in a folder of its own."""
+
+    about: str
+    """One line for ``vitcli plugins``."""
+    needs: tuple[str, ...] = ()
+    """Other plugins, without which this one is off."""
+    rows: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Field of an experiment, such as ``task.name`` -> name -> the row, as "module:name"."""
+    commands: Mapping[str, str] = field(default_factory=dict)
+    """Command -> its function or group, as "module:name"."""
+
+
+@cache
+def plugins() -> dict[str, Plugin]:
+    """Return the plugins by name, also those that are off."""
+    names = sorted(path.parent.name for path in FOLDER.glob("*/plugin.py"))
+    return {name: import_module(f"vitcli.plugins.{name}.plugin").plugin for name in names}
+
+
+def switched_off() -> set[str]:
+    """Return the names that ``-p`` and the variable of the environment switch off."""
+    words = os.environ.get(VARIABLE, "").replace(" ", "").split(",")
+    return {word.removeprefix(OFF) for word in words if word.startswith(OFF)}
+
+
+def why_off(name: str) -> str:
+    """Return why a plugin is off; empty text if it is on."""
+    if name not in plugins():
+        return f"needs the plugin {name}, which is not there"
+    if name in switched_off():
+        return "switched off"
+    missing = [needed for needed in plugins()[name].needs if why_off(needed)]
+    return f"needs the plugin {missing[0]}, which is off" if missing else ""
+
+
+def active() -> Iterator[Plugin]:
+    return (plugin for name, plugin in plugins().items() if not why_off(name))
+
+
+def rows_of(field: str) -> dict[str, str]:
+    """Return the rows that plugins add to the table of a field: name -> "module:name"."""
+    return {name: row for plugin in active() for name, row in plugin.rows.get(field, {}).items()}
+
+
+def commands() -> dict[str, str]:
+    return {name: target for plugin in active() for name, target in plugin.commands.items()}
+
+
+def owner_of(field: str, name: object) -> str | None:
+    """Return the plugin that is off and would add this row to the table of a field."""
+    return next(
+        (owner for owner, plugin in plugins().items() if name in plugin.rows.get(field, {})), None
+    )

@@ -1,0 +1,233 @@
+"""`vitcli bench attention`: time and memory of every attention rule by sequence length.
+
+Only the rule is measured, forward and backward, without the projections around it: queries, keys
+and values (B, h, N, d) -> (B, h, N, d).
+"""
+
+import datetime
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+from scipy import stats
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from vitcli.core.models.layers import make_part
+from vitcli.core.nn.attention import TokenShape
+from vitcli.core.ops.native.amx.backend import fits_attention
+from vitcli.core.spec import VitSpec
+from vitcli.core.spec.slots import ATTENTIONS, UNSTATED
+from vitcli.core.torch_use import autocast_to
+from vitcli.plugins.bench.clock import timed, turns
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.limits import available_memory
+from vitcli.runner.machine.device import (
+    arithmetic,
+    environment,
+    hardware,
+    has_amx,
+    keep_freed_memory,
+    name_precision,
+    pick_precision,
+)
+from vitcli.runner.machine.kernels import BACKENDS, NoKernelsError
+from vitcli.runner.machine.resources import resource_errors
+from vitcli.runner.text import ignore_message
+
+LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
+MAX_SECONDS = 4.0
+"""Maximum seconds of one pass. After a slower pass, longer sequences are skipped."""
+NUM_MATRICES = 4
+"""Number of N x N matrices that the plain kernel holds: scores, weights, their gradients."""
+UNSTATED_PEAK = 8
+"""Peak memory of a rule that does not state its growth, divided by what it keeps for backward."""
+MIN_FITTED_TOKENS = 512
+KERNELS = ("plain", "fused", "native")
+
+
+@dataclass(frozen=True)
+class Setting:
+    device: torch.device
+    autocast: torch.dtype | None
+    embed_dim: int
+    num_heads: int
+    batch_size: int
+    rounds: int
+    seconds: float
+
+    @property
+    def head_dim(self) -> int:
+        return self.embed_dim // self.num_heads
+
+
+@resource_errors()
+def bench_attention(
+    device: torch.device,
+    *,
+    precision: str,
+    embed_dim: int,
+    num_heads: int,
+    batch_size: int,
+    lengths: tuple[int, ...],
+    threads: int | None = None,
+    rounds: int,
+    seconds: float,
+    on_message: Callable[[str], None] = ignore_message,
+) -> dict[str, Any]:
+    """Measure forward and backward passes of every rule, with each of its kernels.
+
+    A row ends when a pass takes longer than MAX_SECONDS or does not fit into memory.
+    """
+    if embed_dim % num_heads:
+        raise ConfigError(f"--num-heads {num_heads} does not divide --embed-dim {embed_dim}")
+    if device.type == "cpu":
+        keep_freed_memory()
+    torch.set_num_threads(threads or torch.get_num_threads())
+    precision = name_precision(precision, device)
+    autocast = pick_precision(precision, device)
+    setting = Setting(device, autocast, embed_dim, num_heads, batch_size, rounds, seconds)
+    kinds = [
+        (name, kernels)
+        for name, row in ATTENTIONS.items()
+        for kernels in (KERNELS if row.has_kernels else KERNELS[:1])
+    ]
+    measured = {}
+    with arithmetic(precision):
+        for attention, kernels in kinds:
+            on_message(f"measuring {attention}, {kernels}")
+            measured[attention, kernels] = list(
+                _measure_points(attention, kernels, setting, lengths)
+            )
+    return {
+        "benchmark": "attention",
+        "date": datetime.date.today().isoformat(),
+        "environment": environment(device),
+        "setting": (
+            f"the rule alone on {device} ({hardware(device)}), {precision},"
+            f" {num_heads} x {setting.head_dim} features, batch {batch_size}"
+        ),
+        "rows": [
+            {
+                "attention": attention,
+                "kernels": kernels,
+                "stated_time": ATTENTIONS[attention].time,
+                "stated_memory": ATTENTIONS[attention].memory if kernels == "plain" else "N",
+                "points": points,
+                "time_exponent": fit_exponent([(p["tokens"], p["seconds"]) for p in points]),
+                "memory_exponent": fit_exponent([(p["tokens"], p["kept_bytes"]) for p in points]),
+            }
+            for (attention, kernels), points in measured.items()
+            if points
+        ],
+    }
+
+
+def _measure_points(
+    attention: str, kernels: str, setting: Setting, lengths: tuple[int, ...]
+) -> Iterator[dict[str, Any]]:
+    device, autocast, growth = setting.device, setting.autocast, ATTENTIONS[attention].memory
+    largest = 0.0
+    """Bytes for each N x N, of the lengths so far."""
+    for tokens in lengths:
+        if growth == "N^2" and kernels == "plain":
+            largest = NUM_MATRICES * 4 * setting.batch_size * setting.num_heads
+        if not fits(largest * tokens**2, device):
+            return
+        forward = _make_native_pass(tokens, setting) if kernels == "native" else None
+        if kernels != "native":
+            forward = _make_torch_pass(attention, kernels == "fused", tokens, setting)
+        if forward is None:
+            return
+
+        def work(forward: Callable[[], Tensor] = forward) -> None:
+            with autocast_to(device, autocast):
+                out = forward()
+            out.float().mean().backward()
+
+        try:
+            work()  # warm-up: the first pass allocates memory and loads libraries
+            if timed(work, device) > MAX_SECONDS:
+                return
+            kept = kept_bytes(forward, device, autocast)
+        except torch.OutOfMemoryError:
+            return
+        if growth == UNSTATED:
+            largest = max(largest, UNSTATED_PEAK * kept / tokens**2)
+        times = turns({"pass": work}, device, rounds=setting.rounds, seconds=setting.seconds)
+        yield {"tokens": tokens, "seconds": median(times["pass"]), "kept_bytes": kept}
+
+
+def _make_torch_pass(
+    attention: str, fused: bool, tokens: int, setting: Setting
+) -> Callable[[], Tensor]:
+    width, heads = setting.embed_dim, setting.num_heads
+    spec = VitSpec(attention=attention, embed_dim=width, num_heads=heads)
+    height = next(side for side in range(math.isqrt(tokens), 0, -1) if tokens % side == 0)
+    grid = (height, tokens // height)  # as square as possible
+    shape = TokenShape(embed_dim=width, num_heads=heads, grid_size=grid, num_prefix_tokens=0)
+    rule: nn.Module = make_part(spec, "attention", shape).to(setting.device)
+    rule.fused = fused  # type: ignore[assignment]
+    size = (setting.batch_size, setting.num_heads, tokens, setting.head_dim)
+    dtype = setting.autocast or torch.float32
+    q, k, v = (
+        torch.randn(size, device=setting.device, dtype=dtype, requires_grad=True) for _ in range(3)
+    )
+    return lambda: rule(q, k, v)
+
+
+def _make_native_pass(tokens: int, setting: Setting) -> Callable[[], Tensor] | None:
+    """Return a forward pass of the native kernel, or None if it does not support the setting."""
+    is_bf16 = setting.device.type == "cpu" and setting.autocast is torch.bfloat16
+    heads = setting.num_heads
+    if not (is_bf16 and has_amx() and fits_attention(tokens, heads, setting.embed_dim)):
+        return None
+    try:
+        backend = BACKENDS["amx"]()
+    except NoKernelsError:
+        return None
+    size = (setting.batch_size, tokens, 3 * setting.embed_dim)
+    qkv = torch.randn(size, dtype=torch.bfloat16, requires_grad=True)
+    scale = setting.head_dim**-0.5
+    return lambda: backend.attention(qkv, heads, scale, None, False)
+
+
+def fits(count: float, device: torch.device) -> bool:
+    """Return whether ``count`` bytes are free; True if the system does not report its memory."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        return count <= torch.cuda.mem_get_info(device)[0]
+    return count <= (available_memory() or count)
+
+
+def kept_bytes(
+    forward: Callable[[], Tensor], device: torch.device, autocast: torch.dtype | None
+) -> int:
+    seen: dict[int, int] = {}
+    kept: list[Tensor] = []  # keeps addresses unique: freed storage could be reused
+
+    def note(tensor: Tensor) -> Tensor:
+        seen[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()
+        kept.append(tensor)
+        return tensor
+
+    with saved_tensors_hooks(note, lambda tensor: tensor), autocast_to(device, autocast):
+        forward()
+    return sum(seen.values())
+
+
+def fit_exponent(points: list[tuple[int, float]]) -> tuple[float, float] | None:
+    """Return the exponent of a power law and half of its 95 % interval.
+
+    The fit is least squares of the logarithms, for points with at least MIN_FITTED_TOKENS tokens.
+    Returns None for fewer than three such points.
+    """
+    tail = [(math.log(x), math.log(y)) for x, y in points if x >= MIN_FITTED_TOKENS]
+    if len(tail) < 3:
+        return None
+    fit = stats.linregress(*zip(*tail, strict=True))
+    half = stats.t.ppf(0.975, len(tail) - 2) * fit.stderr
+    return float(fit.slope), float(half)

@@ -1,0 +1,6 @@
+from vitcli.plugin import Plugin
+
+plugin = Plugin(
+    about="speed and memory of models, attention and data",
+    commands={"bench": "vitcli.plugins.bench.command:commands"},
+)

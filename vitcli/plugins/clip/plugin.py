@@ -1,0 +1,6 @@
+from vitcli.plugin import Plugin
+
+plugin = Plugin(
+    about="contrastive training of images with captions (Radford et al. 2021)",
+    rows={"task.name": {"clip": "vitcli.plugins.clip.spec:ROW"}},
+)

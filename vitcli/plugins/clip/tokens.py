@@ -1,0 +1,132 @@
+"""Captions as tokens: of a vocabulary's words, and of all training images on their device.
+
+Axes: n captions, L tokens of a caption, B batch, N images, K classes, S subjects, V variants.
+V is also the number of words of a vocabulary.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vitcli.core.data.source import Images
+from vitcli.plugins.clip.captions import CaptionBook, Variants
+
+PAD, START, END, UNKNOWN = range(4)
+"""Numbers of the special tokens. Padding follows the end of a caption."""
+NUM_SPECIAL = 4
+WORD_BYTES = 32
+"""Bytes of a word that a vocabulary keeps; longer words are cut."""
+WORD = re.compile(r"\w+|[^\w\s]")
+
+Encode = Callable[[str], list[int]]
+"""Text -> tokens without start and end."""
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words and punctuation marks of a text, in lower case."""
+    words = WORD.findall(text.lower())
+    return [word.encode()[:WORD_BYTES].decode(errors="ignore") for word in words]
+
+
+def word_encoder(vocabulary: Sequence[str]) -> Encode:
+    """Return the function that numbers words; a word that the vocabulary lacks is ``UNKNOWN``."""
+    numbers = {word: NUM_SPECIAL + i for i, word in enumerate(vocabulary)}
+    return lambda text: [numbers.get(word, UNKNOWN) for word in split_words(text)]
+
+
+def encode_bytes(text: str) -> list[int]:
+    return [NUM_SPECIAL + byte for byte in text.encode()]
+
+
+def tokenize(texts: Iterable[str], encode: Encode, length: int) -> Tensor:
+    """Return captions as tokens (n, L) int64: start, at most L - 2 tokens, end, padding."""
+    rows = []
+    for text in texts:
+        tokens = [START, *encode(text)[: length - 2], END]
+        rows.append(tokens + [PAD] * (length - len(tokens)))
+    return torch.tensor(rows, dtype=torch.long).view(-1, length)
+
+
+def to_table(words: Sequence[str], size: int) -> Tensor:
+    """Return a vocabulary as bytes (V, 32) uint8, one word a row, for ``size`` words."""
+    rows = [word.encode().ljust(WORD_BYTES, b"\0") for word in words]
+    rows += [bytes(WORD_BYTES)] * (size - len(rows))
+    return torch.tensor([list(row) for row in rows], dtype=torch.uint8).view(size, WORD_BYTES)
+
+
+def from_table(table: Tensor) -> list[str]:
+    """Return the words of a table, which ends at its first empty row."""
+    rows = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in table.tolist()]
+    return rows[: rows.index("")] if "" in rows else rows
+
+
+def read_texts(captions: Tensor) -> list[list[str]]:
+    """Return the captions of each image from ``Images.extra["caption"]``: (N, L) uint8."""
+    rows = (bytes(row).rstrip(b"\0").decode(errors="replace") for row in captions.tolist())
+    return [row.split("\n") for row in rows]
+
+
+class Drawn(NamedTuple):
+    """The captions of B images: their tokens, and two numbers of each caption."""
+
+    tokens: Tensor
+    """(B, L) int64"""
+    caption: Tensor
+    """(B,) int64; equal captions have equal numbers."""
+    subject: Tensor
+    """(B,) int64: what the caption says."""
+
+
+def number_texts(texts: Sequence[str]) -> Tensor:
+    """Return a number for each text; equal texts have equal numbers, from 0 in order."""
+    numbers: dict[str, int] = {}
+    return torch.tensor([numbers.setdefault(text, len(numbers)) for text in texts])
+
+
+class GeneratedCaptions:
+    """The captions of a book."""
+
+    def __init__(self, book: CaptionBook, variants: Variants, encode: Encode, length: int) -> None:
+        texts = [text for row in variants for text in row]
+        self.texts = texts
+        self.count = len(variants[0])
+        self.tokens = tokenize(texts, encode, length)  # (S V, L)
+        self.numbers = number_texts(texts)
+        self.subjects = torch.tensor(book.subjects)  # (K, choices)
+
+    def to(self, device: torch.device) -> "GeneratedCaptions":
+        """Move the tensors to a device and return this object."""
+        for name in ("tokens", "numbers", "subjects"):
+            setattr(self, name, getattr(self, name).to(device))
+        return self
+
+    def choose(self, labels: Tensor, choice: Tensor) -> Tensor:
+        """Return a subject of each class, (B,), from any non-negative integers ``choice``."""
+        return self.subjects[labels, choice % self.subjects.shape[1]]
+
+    def draw(self, subject: Tensor, variant: Tensor) -> Drawn:
+        """Return a caption of each subject, from any non-negative integers ``variant``."""
+        place = subject * self.count + variant % self.count
+        return Drawn(self.tokens[place], self.numbers[place], subject)
+
+
+class StoredCaptions:
+    """The captions that belong to images (``Images.extra``)."""
+
+    def __init__(self, images: Images, encode: Encode, length: int) -> None:
+        rows = read_texts(images.extra["caption"].cpu())
+        device = images.labels.device
+        counts = torch.tensor([len(row) for row in rows])
+        self.texts = [text for row in rows for text in row]
+        self.counts = counts.to(device)  # (N,)
+        self.starts = (counts.cumsum(0) - counts).to(device)
+        self.tokens = tokenize(self.texts, encode, length).to(device)
+        self.numbers = number_texts(self.texts).to(device)
+
+    def draw(self, index: Tensor, variant: Tensor) -> Drawn:
+        """Return a caption of each image, from any non-negative integers ``variant``."""
+        place = self.starts[index] + variant % self.counts[index]
+        return Drawn(self.tokens[place], self.numbers[place], self.numbers[place])

@@ -1,0 +1,191 @@
+"""Masked autoencoder: pre-training by reconstruction of masked patches. He et al. 2022.
+
+Axes: B batch, N images, C channels, H W pixels, P patches of an image.
+"""
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from vitcli.core.data.augment import standardize
+from vitcli.core.data.batches import Batch, EpochPlan
+from vitcli.core.data.policy import Size
+from vitcli.core.data.source import DataSet, Images
+from vitcli.core.nn.patch_embed import patchify, unpatchify
+from vitcli.core.objectives.objective import Outputs, Task
+from vitcli.core.objectives.pictures import Grid, Picture
+from vitcli.core.randomness import keyed_generator
+from vitcli.core.spec import ExperimentSpec
+from vitcli.plugins.mae.model import (
+    MaskedAutoencoder,
+    MaskedModel,
+    nearest_visible,
+    put,
+    take,
+)
+
+NOISE = "noise"
+"""Name of the table of noise (N, P), and of its part in a batch (B, P)."""
+BASELINES = ("mean_mse", "visible_mse", "nearest_mse")
+"""Names of the errors of predictions without a model: see ``baseline_errors``."""
+GREY = 127
+"""Level of masked pixels in pictures."""
+
+
+def draw_noise(num_images: int, num_patches: int, *key: int | str) -> Tensor:
+    """Return uniform noise (N, P), which depends only on the key and the index of the image."""
+    return torch.rand(num_images, num_patches, generator=keyed_generator(*key, "mask"))
+
+
+class MaskedTask(Task):
+    """Base class of tasks whose module is a ``MaskedModel``.
+
+    An epoch has a table of noise, which determines the masks. So a mask is a function of (seed,
+    epoch, image), whatever the device and the number of parts of a batch.
+    """
+
+    encoder_name = "encoder"
+    module: MaskedModel
+
+    @property
+    def num_patches(self) -> int:
+        return self.module.encoder.num_patches
+
+    def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> EpochPlan:
+        rows = super().draw_rows(epoch, num_images, size, is_cuda)
+        noise = draw_noise(num_images, self.num_patches, self.spec.seed, epoch)
+        return rows | {NOISE: noise[rows["index"]]}
+
+    def make_batch(self, data: DataSet, rows: EpochPlan) -> Batch:
+        """Return the batch of B rows, with the noise (B, P) of its masks."""
+        return super().make_batch(data, rows) | {NOISE: rows[NOISE]}
+
+    def held_out_noise(self, images: Images) -> Tensor:
+        """Return the noise (N, P) of an evaluation, the same for every seed and epoch."""
+        noise = draw_noise(len(images), self.num_patches, "held-out")
+        return noise.to(images.pixels.device)
+
+    @torch.inference_mode()
+    def reconstruction_errors(
+        self, module: nn.Module, images: Images, *, flip: bool = False
+    ) -> Outputs:
+        """Return ``masked_mse`` and the errors of the baselines for every image of a split, (N,).
+
+        ``flip`` averages ``masked_mse`` over each image and its mirror image.
+        """
+        model, was_training = cast(MaskedModel, module), module.training
+        model.eval()
+        noise, parts, start = self.held_out_noise(images), [], 0
+        for batch in self.eval_batches(images):
+            pixels = batch["images"]
+            part = noise[start : start + len(pixels)]
+            start += len(pixels)
+            errors = model.errors(pixels, part)
+            if flip:
+                errors = (errors + model.errors(pixels.flip(-1), part)) / 2
+            parts.append({"masked_mse": errors} | baseline_errors(model, pixels, part))
+        model.train(was_training)
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    @torch.inference_mode()
+    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
+        """Return the test images at ``index``, what the encoder sees, and reconstructions."""
+        model, was_training = cast(MaskedModel, module), module.training
+        device = data.test.pixels.device
+        images = standardize(data.test.pixels[index.to(device)], *self._channels)
+        noise = self.held_out_noise(data.test)[index.to(device)]
+        model.eval()
+        filled = self.to_pixels(reconstruct(model, images, noise))
+        model.train(was_training)
+        shown = self.to_pixels(images)
+        count, scale = f"{model.num_masked} of {self.num_patches}", ""
+        if model.norm_pix:
+            scale = " The mean and the contrast of a patch are those of the original."
+        cells = torch.stack([shown, hide(model, shown, noise), filled], dim=1)
+        grid = Grid(
+            title="Reconstructions",
+            caption=f"Test images with {count} patches masked; the masks are fixed.{scale}",
+            columns=("original", "visible patches", "reconstruction"),
+            cells=cells.cpu(),
+        )
+        return {"reconstructions": grid}
+
+
+class Mae(MaskedTask):
+    """The mean squared error of masked patches that are predicted from the visible patches.
+
+    He et al. 2022, https://arxiv.org/abs/2111.06377
+    """
+
+    @classmethod
+    def make_module(cls, spec: ExperimentSpec) -> MaskedAutoencoder:
+        return MaskedAutoencoder(spec)
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        return {"loss": self.network(batch["images"], batch[NOISE]).mean()}
+
+    def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
+        """Return ``masked_mse`` and the errors of the baselines, each (N,) in fp32."""
+        return self.reconstruction_errors(module, images, flip=flip)
+
+    def measure(self, outputs: Outputs) -> dict[str, float]:
+        """Return the mean errors, and ``mse_ratio`` to the best baseline."""
+        return mean_errors(outputs)
+
+
+def mean_errors(outputs: Outputs) -> dict[str, float]:
+    """Return the means of ``reconstruction_errors``, and ``mse_ratio``.
+
+    ``mse_ratio`` is the error as a share of the error of the best baseline.
+    """
+    if not outputs["masked_mse"].isfinite().all():
+        raise ValueError("the reconstructions contain infinite or NaN values")
+    names = ("masked_mse", *BASELINES)
+    means = {name: outputs[name].double().mean().item() for name in names}
+    return means | {"mse_ratio": means["masked_mse"] / min(means[name] for name in BASELINES)}
+
+
+def baseline_errors(model: MaskedModel, images: Tensor, noise: Tensor) -> dict[str, Tensor]:
+    """Return the errors (B,) of three predictions without a model: one colour for each patch.
+
+    ``mean_mse``: the mean colour of the data set, which is 0 in normalised images. ``visible_mse``:
+    the mean colour of the image's visible patches. ``nearest_mse``: the mean colour of the nearest
+    visible patch.
+    """
+    visible, masked = model.split(noise)
+    pixels = model.patches(images)  # (B, P, pixels of a patch)
+    channels = images.shape[1]
+    area = pixels.shape[-1] // channels
+    colours = pixels.unflatten(-1, (channels, area)).mean(-1)  # (B, P, C)
+    nearest = take(colours, nearest_visible(visible, masked, model.encoder.grid_size))
+    overall = take(colours, visible).mean(1, keepdim=True).expand_as(nearest)
+    wanted = model.targets(take(pixels, masked))
+    guesses = dict(zip(BASELINES, (torch.zeros_like(nearest), overall, nearest), strict=True))
+    return {
+        name: (model.targets(guess.repeat_interleave(area, -1)) - wanted).square().mean((1, 2))
+        for name, guess in guesses.items()
+    }
+
+
+def reconstruct(model: MaskedModel, images: Tensor, noise: Tensor) -> Tensor:
+    """Return images whose masked patches are predicted from the visible ones: (B, C, H, W).
+
+    With ``norm_pix``, the predictions get the mean and the deviation of the true patches.
+    """
+    visible, masked = model.split(noise)
+    pixels = model.patches(images)
+    found = model.predict(images, visible, masked).float()
+    if model.norm_pix:
+        deviation, mean = torch.std_mean(take(pixels, masked), dim=-1, keepdim=True)
+        found = found * deviation + mean
+    whole = put(found, masked, pixels)
+    return unpatchify(whole, model.encoder.spec.patch_size, model.encoder.grid_size)
+
+
+def hide(model: MaskedModel, pixels: Tensor, noise: Tensor) -> Tensor:
+    """Return pixels whose masked patches are grey: (B, 3, H, W) uint8."""
+    size = model.encoder.spec.patch_size
+    patches, (_, masked) = patchify(pixels, size), model.split(noise)
+    whole = put(torch.full_like(take(patches, masked), GREY), masked, patches)
+    return unpatchify(whole, size, model.encoder.grid_size)

@@ -1,0 +1,6 @@
+from vitcli.plugin import Plugin
+
+plugin = Plugin(
+    about="masked autoencoders (He et al. 2022)",
+    rows={"task.name": {"mae": "vitcli.plugins.mae.spec:ROW"}},
+)

@@ -1,0 +1,5 @@
+from vitcli.plugin import Plugin
+
+plugin = Plugin(
+    about="what trainings on several views of an image share",
+)
