@@ -21,6 +21,7 @@ from PIL import Image
 # For experiments/gates. It stands last, so that an installed vitcli is tested if there is one.
 sys.path.append(str(Path(__file__).parents[1]))
 
+CLS = {"model.pool": "cls", "model.pos_embed": "learned"}
 TINY = """
 model: {patch_size: 4, embed_dim: 16, depth: 2, num_heads: 2, mlp_ratio: 2.0, pool: mean,
         proj_drop: 0.1, drop_path: 0.1}
@@ -168,3 +169,9 @@ def without_workers(monkeypatch) -> None:
 @pytest.fixture
 def environment(here) -> dict[str, str]:
     return dict(os.environ) | {"PYTHONPATH": str(Path(__file__).parents[1])}
+
+
+@pytest.fixture
+def mapped_run(copy_of_run, here) -> Path:
+    """A model with a CLS token on 8x8 pictures of two classes: a grid of 2x2, 2 layers, 2 heads."""
+    return copy_of_run(here / "runs" / "mapped", CLS | {"train.epochs": 1})

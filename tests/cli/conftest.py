@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from tests.cli.commands import save_picture, vitcli
-from tests.conftest import TINY, draw_pictures
+from tests.conftest import CLS, TINY, draw_pictures
 from tests.fabricated import make_run, make_study_folder
 from vitcli.runner.evaluate import trained_run
 
-CLS = {"model.pool": "cls", "model.pos_embed": "learned"}
 STUDY = (
     "question: does it print?\nhypothesis: it does & more\nbase: tiny.yaml\n"
     "train: {epochs: 2}\nseeds: [0, 1]\nvariants: {full: {}, no-norm: {model.norm: none}}\n"
@@ -34,12 +33,6 @@ search:
 @pytest.fixture
 def run(copy_of_run) -> str:
     return str(copy_of_run(Path("run"), {"train.epochs": 1}))
-
-
-@pytest.fixture
-def mapped_run(copy_of_run, here) -> Path:
-    """A model with a CLS token on 8x8 pictures of two classes: a grid of 2x2, 2 layers, 2 heads."""
-    return copy_of_run(here / "runs" / "mapped", CLS | {"train.epochs": 1})
 
 
 @pytest.fixture

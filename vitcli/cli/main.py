@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn, cast
 
@@ -212,14 +212,16 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def switch_off(switches: list[str] | None) -> None:
+def switch_off(context: typer.Context, switches: list[str] | None) -> None:
+    """Switch plugins off for this command and the processes that it starts."""
     known = plugin.plugins()
     for switch in switches or ():
         name = switch.removeprefix(plugin.OFF)
         if name == switch or name not in known:
             raise typer.BadParameter(f"takes no:NAME, with one of {', '.join(known)}")
-    words = [os.environ.get(plugin.VARIABLE, ""), *(switches or ())]
-    os.environ[plugin.VARIABLE] = ",".join(filter(None, words))
+    before = os.environ.get(plugin.VARIABLE, "")
+    context.call_on_close(partial(os.environ.__setitem__, plugin.VARIABLE, before))
+    os.environ[plugin.VARIABLE] = ",".join(filter(None, [before, *(switches or ())]))
 
 
 @app.callback()
