@@ -9,7 +9,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.definition import cells
 from vitcli.runner.study.factorial import build_effects, cell_scores, chance_score, effects
 from vitcli.runner.study.figures import figures_of
-from vitcli.runner.study.result import Origin, StudyResult
+from vitcli.runner.study.result import Origin, Plan, StudyResult
 
 PARTS = ("a", "b", "c")
 
@@ -48,6 +48,26 @@ def test_an_effect_is_found_at_the_level_of_a_whole_seed():
         sign = -1 if "a" in cell else 1
         by_seed.update({seed: y + 100 * sign for seed, y in by_seed.items() if seed > 2})
     assert effects(PARTS, turned, 3)[0].decided_at is None, "looks contradict each other"
+
+
+def test_looks_follow_the_plan_and_count_every_effect_that_the_study_has_had():
+    random = np.random.default_rng(1)
+    made = {cell: dict(enumerate(random.normal(0, 1, 4))) for cell in cells(PARTS)}
+    first = {cell: {seed: made[cell][seed] for seed in (3, 1, 2)} for cell in made}
+    renamed = {
+        cell: {k: row[seed] for k, seed in enumerate((3, 1, 2, 0))} for cell, row in made.items()
+    }
+    rows = {"full": "0", "a": "1", "b": "2", "c": "3", "a+b": "4"}
+    plan = Plan(seeds=3, order=(3, 1, 2, 0), versions=(rows,))
+    assert effects(PARTS, made, 3, plan) == effects(PARTS, renamed, 3)
+    assert effects(PARTS, first, 3, plan) != effects(PARTS, first, 3, Plan(seeds=3))
+    assert plan.num_effects == 6
+    edited, removed = rows | {"c": "5"}, {"full": "0", "a": "1", "b": "2"}
+    assert plan.extended(removed, ()).num_effects == 6
+    wider = plan.extended(edited, ())
+    assert wider.num_effects == 9, "c, a x c and b x c count in both versions"
+    p, more = (effects(PARTS, made, 3, each)[0].p_holm for each in (plan, wider))
+    assert more >= p
 
 
 STUDY = """
@@ -107,6 +127,12 @@ def test_a_diverged_cell_counts_as_chance_or_is_left_out():
     lower = {"score": "error", "unit": "%", "digits": 2, "higher_is_better": False}
     origin = Origin(file="", sha256="", reading="", **lower)
     assert chance_score(doc.replace(origin=origin)) is None
+
+
+@pytest.mark.parametrize("state", ["failed", "missing", "running"])
+def test_no_effect_has_a_verdict_while_a_trial_is_missing(state):
+    doc = made(one_head=[0.88, 0.90, state], **{n: [*SCORES[n], 0.5] for n in ("full", "no-norm")})
+    assert {row[-1] for row in build_effects(doc).rows} == {"incomplete"}
 
 
 def test_effects_wait_for_a_second_seed_and_have_a_figure_before():

@@ -11,7 +11,7 @@ Satterthwaite 1946, https://doi.org/10.2307/3002019 (degrees of freedom).
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from vitcli.runner.study.definition import Cell, cells
 from vitcli.runner.study.judgement import find_differences
 from vitcli.runner.study.looks import Look, looks_at
 from vitcli.runner.study.notes import plan_note
-from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.result import Plan, StudyResult, sort_seeds
 from vitcli.runner.study.significance import ALPHA, MeanError, holm, rounded
 from vitcli.runner.study.statistics import interval_of_looks, scores
 from vitcli.runner.text import interval, p_text, quantity, signed
@@ -52,14 +52,20 @@ class Effect:
     """Number of whole seeds of the look that found the effect: the present one if it does."""
 
 
-def effects(parts: Sequence[str], scores: Scores, planned: int) -> tuple[Effect, ...]:
-    """Return main effects, then two-way interactions; a look is a whole seed, and they need two."""
+def effects(
+    parts: Sequence[str], scores: Scores, planned: int, plan: Plan | None = None
+) -> tuple[Effect, ...]:
+    """Return main effects, then two-way interactions; a look is a whole seed, and they need two.
+
+    ``plan`` has the order of the seeds, and the effects of parts that were removed or edited.
+    """
     every = cells(parts)
-    seeds = sorted(set.intersection(*({*scores.get(cell, ())} for cell in every)))
+    seeds = sort_seeds(set.intersection(*({*scores.get(cell, ())} for cell in every)), plan)
     if len(seeds) < 2:
         return ()
     table = np.array([[scores[cell][seed] for seed in seeds] for cell in every])
     terms = [*itertools.combinations(parts, 1), *itertools.combinations(parts, 2)]
+    num_tests = max(len(terms), plan.num_effects if plan else 0)
     # The difference of two means over half of the cells, or of two such differences.
     weights = [
         [math.prod(2 if part in cell else -2 for part in term) / len(every) for cell in every]
@@ -69,9 +75,9 @@ def effects(parts: Sequence[str], scores: Scores, planned: int) -> tuple[Effect,
     for count in sorted({*looks_at(len(seeds), planned), len(seeds)}):
         errors = _errors(np.array(weights), table[:, :count])
         for row, error in zip(looks, errors, strict=True):
-            row.append(Look(pairs=count, own=error, planned=planned, num_tests=len(terms)))
-    verdicts = find_differences(looks, len(terms))
-    adjusted = holm([row[-1].p for row in looks], len(terms))
+            row.append(Look(pairs=count, own=error, planned=planned, num_tests=num_tests))
+    verdicts = find_differences(looks, num_tests)
+    adjusted = holm([row[-1].p for row in looks], num_tests)
     effects = []
     for term, row, verdict, p_holm in zip(terms, looks, verdicts, adjusted, strict=True):
         low, high = interval_of_looks(row, lambda look: look.interval(look.own, ALPHA), np.inf)
@@ -123,7 +129,13 @@ def chance_score(doc: StudyResult) -> float | None:
 
 
 def effects_of(doc: StudyResult) -> tuple[Effect, ...]:
-    return effects(doc.parts, cell_scores(doc), doc.planned_seeds)
+    found = effects(doc.parts, cell_scores(doc), doc.planned_seeds, doc.plan)
+    return tuple(replace(e, decided_at=None) for e in found) if is_incomplete(doc) else found
+
+
+def is_incomplete(doc: StudyResult) -> bool:
+    """Return whether a trial of a whole seed is missing, so that no look is over yet."""
+    return not {trial.state for row in doc.rows for trial in row.trials} <= {"finished", "diverged"}
 
 
 def build_effects(doc: StudyResult) -> Table:
@@ -133,6 +145,7 @@ def build_effects(doc: StudyResult) -> Table:
         value = f"{signed(effect.value, digits)} {interval(effect.low, effect.high, digits)}"
         seeds = quantity(effect.decided_at or 0, "seed")
         verdict = f"exists (at {seeds})" if effect.decided_at else "undecided"
+        verdict = "incomplete" if is_incomplete(doc) else verdict
         rows.append((" x ".join(effect.parts), value, p_text(effect.p_holm), verdict))
     return make_table(
         ("effect", "points [95 % CI]", "p (Holm)", "verdict"),
@@ -151,13 +164,14 @@ def _notes(doc: StudyResult, effects: Sequence[Effect]) -> list[str]:
         notes.append(f"Diverged trials {counted}.")
     if not effects:
         return ["No effect can be estimated yet: it needs two seeds in every cell.", *notes]
+    num_tests = max(len(effects), doc.plan.num_effects if doc.plan else 0)
     return [
         f"Effect of one part: mean change in {doc.headline.difference_unit} over all cells. Effect"
         " of two parts: the effect of the first where the second is changed, minus its effect where"
         " the second is unchanged. They use the seeds that every cell has.",
         f"Intervals: t with {effects[0].freedom:.1f} degrees of freedom (Satterthwaite), for new"
         " seeds alone; they hold at every look, and are not adjusted. p: adjusted by Holm's method"
-        f" over {len(effects)} effects; an effect exists if p is at most the level of a look.",
+        f" over {num_tests} effects; an effect exists if p is at most the level of a look.",
         plan_note(doc),
         *notes,
     ]

@@ -6,6 +6,7 @@ Table, figures, page and README are made from this document alone.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import combinations
 from statistics import fmean
 from typing import Annotated, Any, Literal
 
@@ -159,6 +160,16 @@ class Plan(Spec):
             for name, key in [*version.items()][1:]
         }
         return len(pairs)
+
+    @property
+    def num_effects(self) -> int:
+        """Return how many effects the parts of all versions of a factorial study have had."""
+        terms: set[tuple[str, frozenset[str]]] = set()
+        for base, version in zip(self.baselines, self.versions, strict=True):
+            parts = [key or name for name, key in [*version.items()][1:] if "+" not in name]
+            for size in (1, 2):
+                terms |= {(base, frozenset(term)) for term in combinations(parts, size)}
+        return len(terms)
 
     @property
     def edited(self) -> set[str]:
