@@ -43,20 +43,18 @@ def plugins() -> dict[str, Plugin]:
     return {name: import_module(f"vitcli.plugins.{name}.plugin").plugin for name in names}
 
 
-def switched_off() -> set[str]:
-    """Return the names that ``-p`` and the variable of the environment switch off."""
-    words = os.environ.get(VARIABLE, "").replace(" ", "").split(",")
-    return {word.removeprefix(OFF) for word in words if word.startswith(OFF)}
+def switches(text: str) -> list[str]:
+    """Return the words of ``VITCLI_PLUGINS``, such as ``no:search``."""
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def why_off(name: str) -> str:
     """Return why a plugin is off; empty text if it is on."""
-    if name not in plugins():
-        return f"needs the plugin {name}, which is not there"
-    if name in switched_off():
+    if f"{OFF}{name}" in switches(os.environ.get(VARIABLE, "")):
         return "switched off"
-    missing = [needed for needed in plugins()[name].needs if why_off(needed)]
-    return f"needs the plugin {missing[0]}, which is off" if missing else ""
+    known = plugins()
+    missing = [needed for needed in known[name].needs if needed not in known or why_off(needed)]
+    return f"needs the plugin {missing[0]}" if missing else ""
 
 
 def active() -> Iterator[Plugin]:
@@ -72,8 +70,9 @@ def commands() -> dict[str, str]:
     return {name: target for plugin in active() for name, target in plugin.commands.items()}
 
 
-def owner_of(field: str, name: object) -> str | None:
-    """Return the plugin that is off and would add this row to the table of a field."""
-    return next(
-        (owner for owner, plugin in plugins().items() if name in plugin.rows.get(field, {})), None
-    )
+def missing_for(field: str, name: object) -> str:
+    """Return which plugin would add this row to the table of a field, but is off; else nothing."""
+    for owner, plugin in plugins().items():
+        if isinstance(name, str) and name in plugin.rows.get(field, {}) and why_off(owner):
+            return f"needs the plugin {owner}, which is off"
+    return ""

@@ -2,14 +2,18 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
+import vitcli
 from tests.cli.commands import printed, said
 from vitcli import plugin
 from vitcli.cli.main import all_commands
 from vitcli.core.spec import TASKS
 from vitcli.core.spec.rows import Registry, load_target
+from vitcli.core.spec.task import TaskRow
+from vitcli.runner.run.folder import _parsed_before
 
 
 @pytest.mark.parametrize("name", plugin.plugins())
@@ -25,7 +29,8 @@ def test_without_a_plugin_its_rows_and_commands_and_what_needs_it_are_gone(monke
     assert {"mae", "ssat"} <= {*TASKS}
     assert "explain" in all_commands()
     monkeypatch.setenv(plugin.VARIABLE, "no:mae, no:explain")
-    table = Registry(TASKS.field, TASKS.built_in)
+    table = Registry[TaskRow](TASKS.field)
+    table |= TASKS.built_in
     assert "classify" in table
     assert not {"mae", "ssat"} & {*table}
     assert "explain" not in all_commands()
@@ -38,13 +43,37 @@ def test_without_a_plugin_its_rows_and_commands_and_what_needs_it_are_gone(monke
     assert states["clip"] == "on"
 
 
-def test_a_switch_holds_for_one_command():
+def test_a_switch_holds_for_one_command(monkeypatch):
     assert "no such command" in said(2, "-p", "no:explain", "explain")
     assert not os.environ.get(plugin.VARIABLE)
-    assert "no:NAME" in said(2, "-p", "no:nothing", "plugins")
+    assert "no:nothing" in said(2, "-p", "no:nothing", "plugins")
+    assert not os.environ.get(plugin.VARIABLE)
+    monkeypatch.setenv(plugin.VARIABLE, "search")
+    assert "search" in said(2, "plugins")
 
 
-def test_an_experiment_that_needs_a_plugin_says_so(here, monkeypatch):
+@pytest.fixture
+def without_mae(monkeypatch):
+    monkeypatch.setenv(plugin.VARIABLE, "no:mae")
     monkeypatch.setattr(TASKS, "_rows", {**TASKS.built_in})
+
+
+def test_an_experiment_that_needs_a_plugin_says_so(here, without_mae):
     talk = said(2, "train", "quickstart", "-s", "task.name=mae", "--dry-run")
     assert "task.name: needs the plugin mae, which is off" in talk
+    assert "task.name: should be" in said(2, "train", "-s", "task.name=[mae]", "--dry-run")
+
+
+def test_a_run_of_a_plugin_that_is_off_is_healthy_and_says_what_it_needs(copy_of_run, request):
+    run = copy_of_run(Path("run"), {"task.name": "mae", "train.epochs": 1})
+    record = vitcli.load_run(run)
+    assert (record.reason, record.headline.name) == ("", "masked_mse")
+    request.getfixturevalue("without_mae")
+    _parsed_before.clear()
+    record = vitcli.load_run(run)
+    assert (record.state, record.problems) == ("finished", ())
+    assert record.reason == "needs the plugin mae, which is off"
+    assert record.result["test_masked_mse"] > 0
+    verdicts = json.loads(printed("runs", "verify", run, "--json"))["verdicts"]
+    assert {row["state"] for row in verdicts} == {"ok"}
+    assert record.reason in said(4, "eval", run)

@@ -214,14 +214,16 @@ def _version(wanted: bool) -> None:
 
 def switch_off(context: typer.Context, switches: list[str] | None) -> None:
     """Switch plugins off for this command and the processes that it starts."""
-    known = plugin.plugins()
-    for switch in switches or ():
-        name = switch.removeprefix(plugin.OFF)
-        if name == switch or name not in known:
-            raise typer.BadParameter(f"takes no:NAME, with one of {', '.join(known)}")
     before = os.environ.get(plugin.VARIABLE, "")
+    wanted = ",".join([before, *(switches or ())])
+    known = {f"{plugin.OFF}{name}" for name in plugin.plugins()}
+    for switch in plugin.switches(wanted):
+        if switch not in known:
+            raise typer.BadParameter(
+                f"{switch} (-p and {plugin.VARIABLE} take {', '.join(sorted(known))})"
+            )
     context.call_on_close(partial(os.environ.__setitem__, plugin.VARIABLE, before))
-    os.environ[plugin.VARIABLE] = ",".join(filter(None, [before, *(switches or ())]))
+    os.environ[plugin.VARIABLE] = wanted
 
 
 @app.callback()

@@ -24,4 +24,4 @@ def plugins(form: Format = "text") -> None:
         for name, row in plugin.plugins().items()
     ]
     table = DataTable("plugins", ["name", "state", "adds", "about"], rows)
-    emit_report(Report(tables=[table], next=["vitcli -p no:NAME train"]), form)
+    emit_report(Report(tables=[table]), form)

@@ -7,7 +7,13 @@ from tests.fabricated_study import make_study
 from tests.runner.study.trials import write_study
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.definition import cells
-from vitcli.runner.study.factorial import build_effects, cell_scores, chance_score, effects
+from vitcli.runner.study.factorial import (
+    build_effects,
+    cell_scores,
+    chance_score,
+    effects,
+    effects_of,
+)
 from vitcli.runner.study.figures import figures_of
 from vitcli.runner.study.result import Origin, Plan, StudyResult
 
@@ -51,23 +57,21 @@ def test_an_effect_is_found_at_the_level_of_a_whole_seed():
 
 
 def test_looks_follow_the_plan_and_count_every_effect_that_the_study_has_had():
-    random = np.random.default_rng(1)
-    made = {cell: dict(enumerate(random.normal(0, 1, 4))) for cell in cells(PARTS)}
-    first = {cell: {seed: made[cell][seed] for seed in (3, 1, 2)} for cell in made}
-    renamed = {
-        cell: {k: row[seed] for k, seed in enumerate((3, 1, 2, 0))} for cell, row in made.items()
-    }
+    order = (3, 1, 2, 0)
+    made = scores({"a": 9.0}, {}, seeds=4, noise=1.0)
+    for by_seed in made.values():
+        by_seed[0] *= 2  # the first look has seed 0 or not
+    in_order = {cell: {k: row[seed] for k, seed in enumerate(order)} for cell, row in made.items()}
     rows = {"full": "0", "a": "1", "b": "2", "c": "3", "a+b": "4"}
-    plan = Plan(seeds=3, order=(3, 1, 2, 0), versions=(rows,))
-    assert effects(PARTS, made, 3, plan) == effects(PARTS, renamed, 3)
-    assert effects(PARTS, first, 3, plan) != effects(PARTS, first, 3, Plan(seeds=3))
+    plan = Plan(seeds=3, order=order, versions=(rows,))
+    assert effects(PARTS, made, 3, plan) == effects(PARTS, in_order, 3)
+    assert effects(PARTS, made, 3, plan) != effects(PARTS, made, 3)
     assert plan.num_effects == 6
-    edited, removed = rows | {"c": "5"}, {"full": "0", "a": "1", "b": "2"}
-    assert plan.extended(removed, ()).num_effects == 6
-    wider = plan.extended(edited, ())
+    assert plan.extended({"full": "0", "a": "1", "b": "2"}, ()).num_effects == 6
+    wider = plan.extended(rows | {"c": "5"}, ())
     assert wider.num_effects == 9, "c, a x c and b x c count in both versions"
-    p, more = (effects(PARTS, made, 3, each)[0].p_holm for each in (plan, wider))
-    assert more >= p
+    narrow, wide = (min(e.p_holm for e in effects(PARTS, made, 3, p)) for p in (plan, wider))
+    assert wide == pytest.approx(narrow * 9 / 6)
 
 
 STUDY = """
@@ -131,8 +135,13 @@ def test_a_diverged_cell_counts_as_chance_or_is_left_out():
 
 @pytest.mark.parametrize("state", ["failed", "missing", "running"])
 def test_no_effect_has_a_verdict_while_a_trial_is_missing(state):
-    doc = made(one_head=[0.88, 0.90, state], **{n: [*SCORES[n], 0.5] for n in ("full", "no-norm")})
+    more = (0, 0.0025, 0.005)
+    whole = {name: [*row, *(row[0] + each for each in more)] for name, row in SCORES.items()}
+    doc = make_study(whole, parts=("no-norm", "one-head"), data="cifar10")
+    assert all(effect.decided_at for effect in effects_of(doc))
+    doc = make_study(whole | {"one-head": [*whole["one-head"][:4], state]}, parts=doc.parts)
     assert {row[-1] for row in build_effects(doc).rows} == {"incomplete"}
+    assert not any(effect.decided_at for effect in effects_of(doc))
 
 
 def test_effects_wait_for_a_second_seed_and_have_a_figure_before():

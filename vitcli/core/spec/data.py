@@ -46,43 +46,40 @@ class DataReader(Row):
     """Packages that it needs. They belong to the extra ``hub``."""
 
 
-DATA_READERS = Registry[DataReader](
-    "data.name",
-    {
-        "imagefolder": DataReader(
-            about="a folder with train/<class>/*, test/<class>/* and val/<class>/*, or"
-            " with <class>/*",
-            build="vitcli.runner.data.folder:list_folder",
-            example="imagefolder:pictures",
-        ),
-        "csv": DataReader(
-            about="a table with the columns path and label, and perhaps split and group",
-            build=f"{FORMATS}.csv_file:list_csv",
-            example="csv:labels.csv",
-        ),
-        "npz": DataReader(
-            about="NumPy arrays: images and labels, or train_images, train_labels, test_images ...",
-            build=f"{FORMATS}.npz:open_npz",
-            example="npz:bloodmnist.npz",
-        ),
-        "parquet": DataReader(
-            about="a folder of train-*.parquet and test-*.parquet with the columns image and label",
-            build=f"{FORMATS}.parquet:list_parquet",
-            example="parquet:beans/data",
-            kept=f"{FORMATS}.parquet:unpacked_folders",
-            packages=("pyarrow",),
-        ),
-        "hf": DataReader(
-            about="a data set of the Hugging Face Hub, after vitcli data get hf:NAME",
-            build=f"{FORMATS}.parquet:list_hub",
-            example="hf:beans",
-            is_path=False,
-            fetch=f"{FORMATS}.parquet:fetch_hub",
-            kept=f"{FORMATS}.parquet:hub_folders",
-            packages=("datasets", "pyarrow"),
-        ),
-    },
-)
+DATA_READERS = Registry[DataReader]("data.name")
+DATA_READERS |= {
+    "imagefolder": DataReader(
+        about="a folder with train/<class>/*, test/<class>/* and val/<class>/*, or with <class>/*",
+        build="vitcli.runner.data.folder:list_folder",
+        example="imagefolder:pictures",
+    ),
+    "csv": DataReader(
+        about="a table with the columns path and label, and perhaps split and group",
+        build=f"{FORMATS}.csv_file:list_csv",
+        example="csv:labels.csv",
+    ),
+    "npz": DataReader(
+        about="NumPy arrays: images and labels, or train_images, train_labels, test_images ...",
+        build=f"{FORMATS}.npz:open_npz",
+        example="npz:bloodmnist.npz",
+    ),
+    "parquet": DataReader(
+        about="a folder of train-*.parquet and test-*.parquet with the columns image and label",
+        build=f"{FORMATS}.parquet:list_parquet",
+        example="parquet:beans/data",
+        kept=f"{FORMATS}.parquet:unpacked_folders",
+        packages=("pyarrow",),
+    ),
+    "hf": DataReader(
+        about="a data set of the Hugging Face Hub, after vitcli data get hf:NAME",
+        build=f"{FORMATS}.parquet:list_hub",
+        example="hf:beans",
+        is_path=False,
+        fetch=f"{FORMATS}.parquet:fetch_hub",
+        kept=f"{FORMATS}.parquet:hub_folders",
+        packages=("datasets", "pyarrow"),
+    ),
+}
 
 
 def split_name(name: str) -> tuple[DataReader, str] | None:
@@ -106,14 +103,12 @@ class PolicyRow(Row):
     """Number of uniform random numbers that an own row receives for each image."""
 
 
-POLICIES = Registry[PolicyRow](
-    "data.augment.policy",
-    {
-        "none": PolicyRow(about="no policy"),
-        "rand_augment": PolicyRow(about="random operations of one strength (Cubuk et al. 2019)"),
-        "trivial_augment": PolicyRow(about="one random operation (Mueller and Hutter 2021)"),
-    },
-)
+POLICIES = Registry[PolicyRow]("data.augment.policy")
+POLICIES |= {
+    "none": PolicyRow(about="no policy"),
+    "rand_augment": PolicyRow(about="random operations of one strength (Cubuk et al. 2019)"),
+    "trivial_augment": PolicyRow(about="one random operation (Mueller and Hutter 2021)"),
+}
 
 
 def _is_drawable(alpha: float) -> float:

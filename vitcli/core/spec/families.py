@@ -150,76 +150,74 @@ class FamilyRow(SpecRow):
 
 SMALL_STAGES = {"patch_size": 2, "mlp_ratio": 2.0, "pool": "mean", "init": "xavier_normal"}
 MODELS = "vitcli.core.models"
-FAMILIES = Registry[FamilyRow](
-    "model.family",
-    {
-        "vit": FamilyRow(
-            about="Vision Transformer (Dosovitskiy et al. 2021)",
-            build=f"{MODELS}.vit:VisionTransformer",
-            spec=VitSpec,
-            small={
-                "embed_dim": 96,
-                "depth": 4,
-                "num_heads": 3,
-                "mlp_ratio": 2.0,
-                "pos_embed": "sincos2d",
-                "pool": "mean",
-                "init": "xavier_normal",
-            },
-        ),
-        "resnet18": FamilyRow(
-            about="ResNet-18 with a stem for small images (He et al. 2016)",
-            build=f"{MODELS}.resnet:ResNet18",
-            spec=ResNet18Spec,
-        ),
-        "convnet": FamilyRow(
-            about="a small convolutional network that trains fast (Jordan 2024)",
-            build=f"{MODELS}.convnet:ConvNet",
-            spec=ConvnetSpec,
-            small={"widths": [16, 32, 32]},
-        ),
-        "swin": FamilyRow(
-            about="attention inside shifted windows, in stages (Liu et al. 2021)",
-            build=f"{MODELS}.swin:Swin",
-            spec=SwinSpec,
-            small=SMALL_STAGES
-            | {
-                "patch_embed": "conv",
-                "patch_post_norm": True,
-                "embed_dim": 48,
-                "num_heads": 3,
-                "depths": [2, 4],
-                "pos_embed": "relative",
-            },
-        ),
-        "coatnet": FamilyRow(
-            about="convolutions, then attention, in stages (Dai et al. 2021)",
-            build=f"{MODELS}.coatnet:CoAtNet",
-            spec=CoatnetSpec,
-            small=SMALL_STAGES
-            | {
-                "stem_width": 16,
-                "embed_dim": 24,
-                "depths": [1, 4, 3],
-                "layout": "CTT",
-                "num_heads": 1,
-                "pos_embed": "relative",
-            },
-        ),
-        "pit": FamilyRow(
-            about="a Vision Transformer that pools between stages (Heo et al. 2021)",
-            build=f"{MODELS}.pit:Pit",
-            spec=PitSpec,
-            small=SMALL_STAGES | {"embed_dim": 48, "num_heads": 3, "depths": [2, 4], "pool": "cls"},
-        ),
-        "timm": FamilyRow(
-            about="a model of timm by its name (Wightman 2019)",
-            build=f"{MODELS}.timm_model:TimmModel",
-            spec=TimmSpec,
-            small={"name": "test_resnet"},
-        ),
-    },
-)
+FAMILIES = Registry[FamilyRow]("model.family")
+FAMILIES |= {
+    "vit": FamilyRow(
+        about="Vision Transformer (Dosovitskiy et al. 2021)",
+        build=f"{MODELS}.vit:VisionTransformer",
+        spec=VitSpec,
+        small={
+            "embed_dim": 96,
+            "depth": 4,
+            "num_heads": 3,
+            "mlp_ratio": 2.0,
+            "pos_embed": "sincos2d",
+            "pool": "mean",
+            "init": "xavier_normal",
+        },
+    ),
+    "resnet18": FamilyRow(
+        about="ResNet-18 with a stem for small images (He et al. 2016)",
+        build=f"{MODELS}.resnet:ResNet18",
+        spec=ResNet18Spec,
+    ),
+    "convnet": FamilyRow(
+        about="a small convolutional network that trains fast (Jordan 2024)",
+        build=f"{MODELS}.convnet:ConvNet",
+        spec=ConvnetSpec,
+        small={"widths": [16, 32, 32]},
+    ),
+    "swin": FamilyRow(
+        about="attention inside shifted windows, in stages (Liu et al. 2021)",
+        build=f"{MODELS}.swin:Swin",
+        spec=SwinSpec,
+        small=SMALL_STAGES
+        | {
+            "patch_embed": "conv",
+            "patch_post_norm": True,
+            "embed_dim": 48,
+            "num_heads": 3,
+            "depths": [2, 4],
+            "pos_embed": "relative",
+        },
+    ),
+    "coatnet": FamilyRow(
+        about="convolutions, then attention, in stages (Dai et al. 2021)",
+        build=f"{MODELS}.coatnet:CoAtNet",
+        spec=CoatnetSpec,
+        small=SMALL_STAGES
+        | {
+            "stem_width": 16,
+            "embed_dim": 24,
+            "depths": [1, 4, 3],
+            "layout": "CTT",
+            "num_heads": 1,
+            "pos_embed": "relative",
+        },
+    ),
+    "pit": FamilyRow(
+        about="a Vision Transformer that pools between stages (Heo et al. 2021)",
+        build=f"{MODELS}.pit:Pit",
+        spec=PitSpec,
+        small=SMALL_STAGES | {"embed_dim": 48, "num_heads": 3, "depths": [2, 4], "pool": "cls"},
+    ),
+    "timm": FamilyRow(
+        about="a model of timm by its name (Wightman 2019)",
+        build=f"{MODELS}.timm_model:TimmModel",
+        spec=TimmSpec,
+        small={"name": "test_resnet"},
+    ),
+}
 
 DEFAULTS: dict[str, Any] = {
     name: field.default

@@ -20,44 +20,40 @@ class OptimizerRow(Row):
     """Whether the optimiser refuses models without matrices in transformer blocks."""
 
 
-OPTIMIZERS = Registry[OptimizerRow](
-    "optim.name",
-    {
-        "adamw": OptimizerRow(
-            about="Adam with decoupled weight decay (Loshchilov and Hutter 2019)",
-            build=f"{TRAIN}.optim:adamw",
-            state_copies=2,
-        ),
-        "adam": OptimizerRow(
-            about="Adam with weight decay added to the gradient (Kingma and Ba 2015)",
-            build=f"{TRAIN}.optim:adam",
-            state_copies=2,
-        ),
-        "sgd": OptimizerRow(
-            about="stochastic gradient descent with momentum",
-            build=f"{TRAIN}.optim:sgd",
-            state_copies=1,
-        ),
-        "muon": OptimizerRow(
-            about="Muon for the matrices of the blocks, AdamW for the rest (Jordan et al. 2024)",
-            build=f"{TRAIN}.optim:muon",
-            state_copies=1.2,
-            needs_block_matrices=True,
-        ),
-    },
-)
+OPTIMIZERS = Registry[OptimizerRow]("optim.name")
+OPTIMIZERS |= {
+    "adamw": OptimizerRow(
+        about="Adam with decoupled weight decay (Loshchilov and Hutter 2019)",
+        build=f"{TRAIN}.optim:adamw",
+        state_copies=2,
+    ),
+    "adam": OptimizerRow(
+        about="Adam with weight decay added to the gradient (Kingma and Ba 2015)",
+        build=f"{TRAIN}.optim:adam",
+        state_copies=2,
+    ),
+    "sgd": OptimizerRow(
+        about="stochastic gradient descent with momentum",
+        build=f"{TRAIN}.optim:sgd",
+        state_copies=1,
+    ),
+    "muon": OptimizerRow(
+        about="Muon for the matrices of the blocks, AdamW for the rest (Jordan et al. 2024)",
+        build=f"{TRAIN}.optim:muon",
+        state_copies=1.2,
+        needs_block_matrices=True,
+    ),
+}
 
-SCHEDULES = Registry[Row](
-    "optim.schedule",
-    {
-        "cosine": Row(
-            about="half a period of a cosine (Loshchilov and Hutter 2017)",
-            build=f"{TRAIN}.schedule:cosine",
-        ),
-        "linear": Row(about="linear decay", build=f"{TRAIN}.schedule:linear"),
-        "constant": Row(about="no decay", build=f"{TRAIN}.schedule:constant"),
-    },
-)
+SCHEDULES = Registry[Row]("optim.schedule")
+SCHEDULES |= {
+    "cosine": Row(
+        about="half a period of a cosine (Loshchilov and Hutter 2017)",
+        build=f"{TRAIN}.schedule:cosine",
+    ),
+    "linear": Row(about="linear decay", build=f"{TRAIN}.schedule:linear"),
+    "constant": Row(about="no decay", build=f"{TRAIN}.schedule:constant"),
+}
 
 
 class OptimSpec(Spec):

@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, core_schema
 
-from vitcli.plugin import owner_of, rows_of
+from vitcli.plugin import missing_for, rows_of
 
 
 class Spec(BaseModel):
@@ -119,8 +119,13 @@ class Registry(MutableMapping[str, RowT]):
     The row of a plugin is text, "module:name", until it is read.
     """
 
-    def __init__(self, field: str, rows: Mapping[str, RowT]) -> None:
-        self.field, self.built_in = field, rows
+    def __init__(self, field: str) -> None:
+        self.field = field
+        self.built_in: dict[str, RowT] = {}
+
+    def __ior__(self, rows: Mapping[str, RowT]) -> Self:
+        self.built_in |= rows
+        return self
 
     @cached_property
     def _rows(self) -> dict[str, RowT | str]:
@@ -212,14 +217,13 @@ def _list_names(table: Table) -> str:
 
 def unknown_name(key: str, name: Any, table: Table) -> ValidationError:
     """Return the error of a field ``key`` that names no row of the table."""
-    owner = owner_of(table.field, name) if isinstance(table, Registry) else None
+    missing = missing_for(table.field, name) if isinstance(table, Registry) else ""
     wrong = InitErrorDetails(
         type="literal_error", loc=(key,), input=name, ctx={"expected": _list_names(table)}
     )
-    if owner:
-        text = f"needs the plugin {owner}, which is off"
-        wrong["type"] = PydanticCustomError("value_error", "{text}", {"text": text})
-        del wrong["ctx"]
+    if missing:
+        custom = PydanticCustomError("value_error", "{missing}", {"missing": missing})
+        wrong = InitErrorDetails(type=custom, loc=(key,), input=name)
     return ValidationError.from_exception_data(key, [wrong])
 
 

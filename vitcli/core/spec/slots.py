@@ -37,60 +37,56 @@ SCALED = {"scale": "attn_scale"}
 DROPPED = SCALED | {"dropout": "attn_drop"}
 CLAMPED = DROPPED | {"clamp": "attn_clamp"}
 
-ATTENTIONS = Registry[AttentionRow](
-    "model.attention",
-    {
-        "softmax": AttentionRow(
-            about="exact attention of each token to all tokens (Vaswani et al. 2017)",
-            build=f"{NN}.attention:Softmax",
-            time="N^2",
-            memory="N^2",
-            options=CLAMPED | {"masks_diagonal": "attn_mask_diagonal"},
-            takes_bias=True,
-            has_kernels=True,
-        ),
-        "linformer": AttentionRow(
-            about="low-rank projection of keys and values along the sequence (Wang et al. 2020)",
-            build=f"{NN}.linear_attention:Linformer",
-            time="N",
-            memory="N",
-            has_attention_matrix=False,
-            options=CLAMPED | {"rank": "linformer_rank", "share": "linformer_share"},
-            needs_grid=True,
-        ),
-        "performer": AttentionRow(
-            about="softmax by positive orthogonal random features (Choromanski et al. 2021)",
-            build=f"{NN}.linear_attention:Performer",
-            time="N",
-            memory="N",
-            options=SCALED
-            | {"num_features": "performer_features", "redraw_every": "performer_redraw"},
-        ),
-        "linear": AttentionRow(
-            about="linear attention with the feature map elu(x) + 1 (Katharopoulos et al. 2020)",
-            build=f"{NN}.linear_attention:LinearAttention",
-            time="N",
-            memory="N",
-        ),
-        "strided": AttentionRow(
-            about="attention of each patch to its row, column, CLS and registers"
-            " (Child et al. 2019)",
-            build=f"{NN}.sparse:Strided",
-            needs_grid=True,
-            time="N^1.5",
-            memory="N^1.5",
-            options=DROPPED,
-        ),
-        "local": AttentionRow(
-            about="attention of each patch to its window, CLS and registers (Beltagy et al. 2020)",
-            build=f"{NN}.sparse:Local",
-            needs_grid=True,
-            time="N",
-            memory="N",
-            options=DROPPED | {"window": "attn_window"},
-        ),
-    },
-)
+ATTENTIONS = Registry[AttentionRow]("model.attention")
+ATTENTIONS |= {
+    "softmax": AttentionRow(
+        about="exact attention of each token to all tokens (Vaswani et al. 2017)",
+        build=f"{NN}.attention:Softmax",
+        time="N^2",
+        memory="N^2",
+        options=CLAMPED | {"masks_diagonal": "attn_mask_diagonal"},
+        takes_bias=True,
+        has_kernels=True,
+    ),
+    "linformer": AttentionRow(
+        about="low-rank projection of keys and values along the sequence (Wang et al. 2020)",
+        build=f"{NN}.linear_attention:Linformer",
+        time="N",
+        memory="N",
+        has_attention_matrix=False,
+        options=CLAMPED | {"rank": "linformer_rank", "share": "linformer_share"},
+        needs_grid=True,
+    ),
+    "performer": AttentionRow(
+        about="softmax by positive orthogonal random features (Choromanski et al. 2021)",
+        build=f"{NN}.linear_attention:Performer",
+        time="N",
+        memory="N",
+        options=SCALED | {"num_features": "performer_features", "redraw_every": "performer_redraw"},
+    ),
+    "linear": AttentionRow(
+        about="linear attention with the feature map elu(x) + 1 (Katharopoulos et al. 2020)",
+        build=f"{NN}.linear_attention:LinearAttention",
+        time="N",
+        memory="N",
+    ),
+    "strided": AttentionRow(
+        about="attention of each patch to its row, column, CLS and registers (Child et al. 2019)",
+        build=f"{NN}.sparse:Strided",
+        needs_grid=True,
+        time="N^1.5",
+        memory="N^1.5",
+        options=DROPPED,
+    ),
+    "local": AttentionRow(
+        about="attention of each patch to its window, CLS and registers (Beltagy et al. 2020)",
+        build=f"{NN}.sparse:Local",
+        needs_grid=True,
+        time="N",
+        memory="N",
+        options=DROPPED | {"window": "attn_window"},
+    ),
+}
 
 ATTN_SCALES: dict[str, Row] = {
     "head_dim": Row(
@@ -152,37 +148,34 @@ class PosEmbedRow(Row):
         return self.biases_scores or not (self.build or self.heads)
 
 
-POS_EMBEDS = Registry[PosEmbedRow](
-    "model.pos_embed",
-    {
-        "none": PosEmbedRow(about="no positions", no_table="the model has no positions"),
-        "learned": PosEmbedRow(
-            about="a learned vector for each position", build=f"{NN}.pos_embed:Learned"
-        ),
-        "sincos1d": PosEmbedRow(
-            about="fixed sines and cosines in reading order (Vaswani et al. 2017)",
-            build=f"{NN}.pos_embed:sincos1d_table",
-            divisible=("embed_dim", 2),
-        ),
-        "sincos2d": PosEmbedRow(
-            about="fixed sines and cosines of the row and the column",
-            build=f"{NN}.pos_embed:sincos2d_table",
-            divisible=("embed_dim", 4),
-        ),
-        "rope2d": PosEmbedRow(
-            about="rotation of queries and keys by row and column (Su et al. 2021)",
-            heads=f"{NN}.pos_embed:Rope2d",
-            divisible=("head_dim", 4),
-            no_table="rope2d rotates q and k and has no table of positions",
-        ),
-        "relative": PosEmbedRow(
-            about="a learned bias of the scores for each head and relative offset"
-            " (Liu et al. 2021)",
-            heads=f"{NN}.pos_embed:RelativeBias",
-            biases_scores=True,
-        ),
-    },
-)
+POS_EMBEDS = Registry[PosEmbedRow]("model.pos_embed")
+POS_EMBEDS |= {
+    "none": PosEmbedRow(about="no positions", no_table="the model has no positions"),
+    "learned": PosEmbedRow(
+        about="a learned vector for each position", build=f"{NN}.pos_embed:Learned"
+    ),
+    "sincos1d": PosEmbedRow(
+        about="fixed sines and cosines in reading order (Vaswani et al. 2017)",
+        build=f"{NN}.pos_embed:sincos1d_table",
+        divisible=("embed_dim", 2),
+    ),
+    "sincos2d": PosEmbedRow(
+        about="fixed sines and cosines of the row and the column",
+        build=f"{NN}.pos_embed:sincos2d_table",
+        divisible=("embed_dim", 4),
+    ),
+    "rope2d": PosEmbedRow(
+        about="rotation of queries and keys by row and column (Su et al. 2021)",
+        heads=f"{NN}.pos_embed:Rope2d",
+        divisible=("head_dim", 4),
+        no_table="rope2d rotates q and k and has no table of positions",
+    ),
+    "relative": PosEmbedRow(
+        about="a learned bias of the scores for each head and relative offset (Liu et al. 2021)",
+        heads=f"{NN}.pos_embed:RelativeBias",
+        biases_scores=True,
+    ),
+}
 
 BIAS = {"bias": "patch_bias"}
 
@@ -198,38 +191,36 @@ class PatchEmbedRow(Row):
     min_patch_size: int = 1
 
 
-PATCH_EMBEDS = Registry[PatchEmbedRow](
-    "model.patch_embed",
-    {
-        "linear": PatchEmbedRow(
-            about="a linear map of each patch (Dosovitskiy et al. 2021)",
-            build=f"{NN}.patch_embed:LinearPatches",
-            options=BIAS | {"pre_norm": "patch_pre_norm"},
-            cuts_patches=True,
-        ),
-        "conv": PatchEmbedRow(
-            about="the same map as a convolution whose kernel and stride are the patch size",
-            build=f"{NN}.patch_embed:ConvPatches",
-            cuts_patches=True,
-        ),
-        "conv_stem": PatchEmbedRow(
-            about="3x3 convolutions of stride 2 with batch norm and ReLU (Xiao et al. 2021)",
-            build=f"{NN}.patch_embed:ConvStem",
-            options=BIAS | {"width": "stem_width"},
-            has_batch_norm=True,
-        ),
-        "conv_tokenizer": PatchEmbedRow(
-            about="3x3 convolutions with ReLU and max-pooling (Hassani et al. 2021)",
-            build=f"{NN}.patch_embed:ConvTokenizer",
-            options=BIAS | {"width": "stem_width"},
-        ),
-        "shifted": PatchEmbedRow(
-            about="a linear map of each patch and its four diagonal shifts (Lee et al. 2021)",
-            build=f"{NN}.patch_embed:ShiftedPatches",
-            min_patch_size=2,
-        ),
-    },
-)
+PATCH_EMBEDS = Registry[PatchEmbedRow]("model.patch_embed")
+PATCH_EMBEDS |= {
+    "linear": PatchEmbedRow(
+        about="a linear map of each patch (Dosovitskiy et al. 2021)",
+        build=f"{NN}.patch_embed:LinearPatches",
+        options=BIAS | {"pre_norm": "patch_pre_norm"},
+        cuts_patches=True,
+    ),
+    "conv": PatchEmbedRow(
+        about="the same map as a convolution whose kernel and stride are the patch size",
+        build=f"{NN}.patch_embed:ConvPatches",
+        cuts_patches=True,
+    ),
+    "conv_stem": PatchEmbedRow(
+        about="3x3 convolutions of stride 2 with batch norm and ReLU (Xiao et al. 2021)",
+        build=f"{NN}.patch_embed:ConvStem",
+        options=BIAS | {"width": "stem_width"},
+        has_batch_norm=True,
+    ),
+    "conv_tokenizer": PatchEmbedRow(
+        about="3x3 convolutions with ReLU and max-pooling (Hassani et al. 2021)",
+        build=f"{NN}.patch_embed:ConvTokenizer",
+        options=BIAS | {"width": "stem_width"},
+    ),
+    "shifted": PatchEmbedRow(
+        about="a linear map of each patch and its four diagonal shifts (Lee et al. 2021)",
+        build=f"{NN}.patch_embed:ShiftedPatches",
+        min_patch_size=2,
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,24 +234,20 @@ class FfnRow(Row):
     """Whether the network works only with all patches of the grid that the model was built for."""
 
 
-FFNS = Registry[FfnRow](
-    "model.ffn",
-    {
-        "gelu": FfnRow(about="two linear layers with GELU between them", build=f"{NN}.ffn:Mlp"),
-        "relu": FfnRow(
-            about="two linear layers with ReLU between them", build=f"{NN}.ffn:relu_mlp"
-        ),
-        "swiglu": FfnRow(
-            about="a gated linear unit with SiLU (Shazeer 2020)", build=f"{NN}.ffn:SwiGlu"
-        ),
-        "depthwise": FfnRow(
-            about="GELU layers with a 3x3 depthwise convolution between them (Lu et al. 2022)",
-            build=f"{NN}.ffn:DepthwiseMlp",
-            needs_grid=True,
-        ),
-        "none": FfnRow(about="no feed-forward branch"),
-    },
-)
+FFNS = Registry[FfnRow]("model.ffn")
+FFNS |= {
+    "gelu": FfnRow(about="two linear layers with GELU between them", build=f"{NN}.ffn:Mlp"),
+    "relu": FfnRow(about="two linear layers with ReLU between them", build=f"{NN}.ffn:relu_mlp"),
+    "swiglu": FfnRow(
+        about="a gated linear unit with SiLU (Shazeer 2020)", build=f"{NN}.ffn:SwiGlu"
+    ),
+    "depthwise": FfnRow(
+        about="GELU layers with a 3x3 depthwise convolution between them (Lu et al. 2022)",
+        build=f"{NN}.ffn:DepthwiseMlp",
+        needs_grid=True,
+    ),
+    "none": FfnRow(about="no feed-forward branch"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,25 +259,19 @@ class NormRow(Row):
     """Whether the statistics cover all tokens and images of a batch."""
 
 
-NORMS = Registry[NormRow](
-    "model.norm",
-    {
-        "layer_norm": NormRow(
-            about="LayerNorm over the features of each token", build="torch.nn:LayerNorm"
-        ),
-        "batch_norm": NormRow(
-            about="BatchNorm over batch and tokens (Ioffe and Szegedy 2015)",
-            build=f"{NN}.norm:TokenBatchNorm",
-            is_batch_norm=True,
-        ),
-        "rms_norm": NormRow(
-            about="RMSNorm over the features of each token", build="torch.nn:RMSNorm"
-        ),
-        "none": NormRow(
-            about="no normalisation, not even before the head", build="torch.nn:Identity"
-        ),
-    },
-)
+NORMS = Registry[NormRow]("model.norm")
+NORMS |= {
+    "layer_norm": NormRow(
+        about="LayerNorm over the features of each token", build="torch.nn:LayerNorm"
+    ),
+    "batch_norm": NormRow(
+        about="BatchNorm over batch and tokens (Ioffe and Szegedy 2015)",
+        build=f"{NN}.norm:TokenBatchNorm",
+        is_batch_norm=True,
+    ),
+    "rms_norm": NormRow(about="RMSNorm over the features of each token", build="torch.nn:RMSNorm"),
+    "none": NormRow(about="no normalisation, not even before the head", build="torch.nn:Identity"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,27 +319,25 @@ class PoolRow(Row):
     has_cls_token: bool = False
 
 
-POOLS = Registry[PoolRow](
-    "model.pool",
-    {
-        "cls": PoolRow(
-            about="the CLS token",
-            build=f"{NN}.pool:ClsPool",
-            reads="CLS, the read-out",
-            has_cls_token=True,
-        ),
-        "mean": PoolRow(
-            about="the mean of the patch tokens",
-            build=f"{NN}.pool:MeanPool",
-            reads="read-out, the mean of the patches",
-        ),
-        "seq": PoolRow(
-            about="a learned weighted mean of the patch tokens (Hassani et al. 2021)",
-            build=f"{NN}.pool:SequencePool",
-            reads="read-out, a weighted mean of the patches",
-        ),
-    },
-)
+POOLS = Registry[PoolRow]("model.pool")
+POOLS |= {
+    "cls": PoolRow(
+        about="the CLS token",
+        build=f"{NN}.pool:ClsPool",
+        reads="CLS, the read-out",
+        has_cls_token=True,
+    ),
+    "mean": PoolRow(
+        about="the mean of the patch tokens",
+        build=f"{NN}.pool:MeanPool",
+        reads="read-out, the mean of the patches",
+    ),
+    "seq": PoolRow(
+        about="a learned weighted mean of the patch tokens (Hassani et al. 2021)",
+        build=f"{NN}.pool:SequencePool",
+        reads="read-out, a weighted mean of the patches",
+    ),
+}
 
 HEADS: dict[str, Row] = {
     "linear": Row(about="one linear layer", build="vitcli.core.ops.backend:Linear"),

@@ -130,20 +130,18 @@ class TaskRow(SpecRow):
         return tuple(dict.fromkeys([self.headline.name, *self.recorded]))
 
 
-TASKS = Registry[TaskRow](
-    "task.name",
-    {
-        "classify": TaskRow(
-            about="supervised classification with cross-entropy",
-            build="vitcli.core.objectives.classify:Classify",
-            spec=ClassifySpec,
-            headline=ACCURACY,
-            reports=("loss", "accuracy"),
-            recorded=("loss", "accuracy"),
-            classifies=True,
-        ),
-    },
-)
+TASKS = Registry[TaskRow]("task.name")
+TASKS |= {
+    "classify": TaskRow(
+        about="supervised classification with cross-entropy",
+        build="vitcli.core.objectives.classify:Classify",
+        spec=ClassifySpec,
+        headline=ACCURACY,
+        reports=("loss", "accuracy"),
+        recorded=("loss", "accuracy"),
+        classifies=True,
+    ),
+}
 """The table of tasks by name."""
 
 DEFAULT_TASK = "classify"

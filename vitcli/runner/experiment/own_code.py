@@ -28,6 +28,7 @@ from vitcli.core.spec.data import split_name
 from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.own import PARTS, PYTHON, TEXTS, forget, registering
 from vitcli.core.spec.rows import table_of
+from vitcli.plugin import missing_for, plugins
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment.torch_state import unchanged
 from vitcli.runner.experiment.yaml_text import value_at
@@ -468,6 +469,18 @@ def save_copies(spec: ExperimentSpec, folder: Path) -> None:
             path = folder / FOLDER / file
             make_folder(path.parent)
             commit(path, content)
+
+
+def missing_plugin(config: Mapping[str, Any]) -> str:
+    """Return which plugin a configuration needs that is off; else nothing."""
+    fields = {field for plugin in plugins().values() for field in plugin.rows}
+    needs = (missing_for(field, value_at(config, field)) for field in sorted(fields))
+    return next(filter(None, needs), "")
+
+
+def is_read_raw(config: Mapping[str, Any]) -> bool:
+    """Return whether a configuration is not checked: its code, or its plugin, is not at hand."""
+    return bool(config.get("code") or missing_plugin(config))
 
 
 def locate_in_own_code(error: BaseException) -> str:

@@ -204,7 +204,7 @@ class RunDir:
             with _damage():
                 document = read_mapping(path)
                 config, spec = document.data, None
-                if not config.get("code"):
+                if not own_code.is_read_raw(config):
                     copies = self.path / own_code.FOLDER
                     spec = parse_experiment(config, document, is_stored=True, copies=copies)
             if key is None:

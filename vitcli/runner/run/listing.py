@@ -102,11 +102,11 @@ def is_run_folder(run: RunDir) -> bool:
         return True
     try:
         config = run.config()
-        written = (dump(config) if config.get("code") else config_text(run.spec())).encode()
+        text = dump(config) if own_code.is_read_raw(config) else config_text(run.spec())
     except UserError:
         return False
     # After a power loss, only the configuration may be left; a person writes it otherwise.
-    return (run.path / ".lock").exists() or (run.path / "config.yaml").read_bytes() == written
+    return (run.path / ".lock").exists() or (run.path / "config.yaml").read_bytes() == text.encode()
 
 
 def refuse_foreign_files(run: RunDir, *, rerun: bool) -> None:

@@ -23,6 +23,7 @@ from vitcli.core.spec.rows import as_tuple, built_in
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS, TaskRow
 from vitcli.runner.errors import InputError, UserError
 from vitcli.runner.experiment.config import STATISTICS, Experiment, config_hash, config_text
+from vitcli.runner.experiment.own_code import is_read_raw, missing_plugin
 from vitcli.runner.experiment.yaml_text import dump, value_at
 from vitcli.runner.files import open_regular, parse_strict_json, read_bounded, read_json, sha256
 from vitcli.runner.run.folder import (
@@ -215,14 +216,14 @@ class RunRecord:
     def known_config(self) -> ExperimentSpec | dict[str, Any] | None:
         """``known_spec``; that of a run with own code as plain data, because no code runs."""
         is_damaged = any(problem.startswith(CONFIG) for problem in self.problems)
-        is_plain = self.config.get("code") and not is_damaged
+        is_plain = is_read_raw(self.config) and not is_damaged
         return self.known_spec or (self.config if is_plain else None)
 
     @property
     def task_name(self) -> str:
         """The task in config.yaml; the default task if the file does not say."""
         name = self.setting("task.name")
-        is_known = isinstance(name, str) and (name in TASKS or self.config.get("code"))
+        is_known = isinstance(name, str) and (name in TASKS or is_read_raw(self.config))
         return name if is_known else DEFAULT_TASK
 
     @property
@@ -553,6 +554,7 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
     while True:
         state, why = state_now(run, status, reason, problems)
         try:
+            why = why or missing_plugin(config)
             return RunRecord(state=state, reason=why, problems=tuple(problems), **values)
         except ValidationError as error:
             problems.append(f"{META}: {_damaged_field(error)}")
@@ -684,7 +686,7 @@ def _read_config(
     spec = None
     try:
         config = run.config()
-        if not config.get("code"):
+        if not is_read_raw(config):
             spec = run.spec()
         now = run.config_sha256()
     except (UserError, OSError) as error:
@@ -767,7 +769,7 @@ def _task_row(config: Mapping[str, Any]) -> TaskRow:
     row = built_in(TASKS, task.get("name", DEFAULT_TASK))
     if row is None:
         own: dict[str, Any] = {"about": "own code", "headline": UNKNOWN, "classifies": False}
-        return replace(TASKS[DEFAULT_TASK], **(own if config.get("code") else {}))
+        return replace(TASKS[DEFAULT_TASK], **(own if is_read_raw(config) else {}))
     try:
         known: Any = row.spec_class.model_validate(task)
     except ValidationError:

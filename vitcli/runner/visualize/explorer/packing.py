@@ -201,7 +201,6 @@ def _side(sides: Any) -> int:
 
 
 def _channels_last(weight: Tensor, channels: int, side: int) -> Tensor:
-    """Reorder features (..., C side side) to (..., side side C), the order of ``unfold``."""
     return weight.unflatten(-1, (channels, side, side)).movedim(-3, -1).flatten(-3)
 
 
