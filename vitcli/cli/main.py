@@ -107,9 +107,10 @@ class Commands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         added = plugin.commands()
+        room = formatter.width - 6 - max(map(len, self.commands))
         for title in ("Commands", "Commands of plugins"):
             shown = [
-                (name, command.get_short_help_str(formatter.width))
+                (name, command.get_short_help_str(room))
                 for name, command in self.commands.items()
                 if (name in added) == (title != "Commands")
             ]
