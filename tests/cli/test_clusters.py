@@ -68,7 +68,9 @@ def test_a_finished_study_needs_no_cluster(here, monkeypatch):
 
 def test_a_job_whose_time_is_up_ends_its_driver_and_is_queued_again(here, scontrol, monkeypatch):
     Path("mine.yaml").write_text(STUDY)
-    slow = "import signal, time; signal.signal(15, lambda *_: (open('saved', 'w'), exit(143)))"
+    # No exit(): what a handler raises while a file is opened or thrown away may be lost.
+    saves = "lambda *_: (open('saved', 'w'), os._exit(143))"
+    slow = f"import os, signal, time; signal.signal(15, {saves})"
     words = ["-c", f"{slow}; open('begun', 'w'); time.sleep({HANG})"]
     monkeypatch.setattr("vitcli.cli.clusters.python_command", lambda *_: [sys.executable, *words])
     script, _ = typed("ablate mine.yaml --engine slurm -j 3")

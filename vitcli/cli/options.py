@@ -16,6 +16,7 @@ from vitcli.cli.console import QUIET, only_results
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.files import require_utf8
 
+HELP = {"help_option_names": ["-h", "--help"]}
 DATA_HELP = "Data set or your own pictures: 'vitcli data ls' lists both."
 TOP_HELP = "Number of classes or runs to show: the likeliest, or those with the best results."
 # Each option is a type, so that it has the same name and help in every command.
@@ -292,7 +293,7 @@ class Commands(typer.Typer):
     """A group of commands with the options that all commands have."""
 
     def command(self, name: str | None = None, **options: Any) -> Callable[..., Any]:
-        register = super().command(name, **options)
+        register = super().command(name, context_settings=HELP, **options)
         return lambda function: register(with_common(function))
 
 
@@ -304,6 +305,6 @@ def group(*, example: str = "", **options: Any) -> typer.Typer:
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings=HELP,
         **options,
     )
