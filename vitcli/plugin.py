@@ -10,13 +10,18 @@ is imported when it is used:
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
+from typing import Any, Self, TypeVar
 
 FOLDER = Path(__file__).with_name("plugins")
+Target = str | Callable[..., Any]
+"""A class or function that a row builds with, or the text "module:name" to import it from."""
+T = TypeVar("T")
+
 VARIABLE = "VITCLI_PLUGINS"
 """Variable of the environment: ``no:NAME``, several separated by commas, switches plugins off."""
 OFF = "no:"
@@ -31,7 +36,7 @@ class Plugin:
     needs: tuple[str, ...] = ()
     """Other plugins, without which this one is off."""
     rows: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Field of an experiment, such as ``task.name`` -> name -> the row, as "module:name"."""
+    """Field of a table, such as ``task.name`` -> name -> the row, as "module:name"."""
     commands: Mapping[str, str] = field(default_factory=dict)
     """Command -> its function or group, as "module:name"."""
 
@@ -76,3 +81,54 @@ def missing_for(field: str, name: object) -> str:
         if isinstance(name, str) and name in plugin.rows.get(field, {}) and why_off(owner):
             return f"needs the plugin {owner}, which is off"
     return ""
+
+
+@cache
+def load_target(target: Target | None) -> Any:
+    """Return the class or function of a target; import it if the target is text."""
+    if target is None:
+        raise ValueError("this row builds nothing")
+    if not isinstance(target, str):
+        return target
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
+
+
+class Registry(MutableMapping[str, T]):
+    """The table of a field, of an experiment or of a room; plugins and own code add to it.
+
+    The row of a plugin is text, "module:name", until it is read.
+    """
+
+    def __init__(self, field: str) -> None:
+        self.field = field
+        self.built_in: dict[str, T] = {}
+
+    def __ior__(self, rows: Mapping[str, T]) -> Self:
+        self.built_in |= rows
+        return self
+
+    @cached_property
+    def _rows(self) -> dict[str, T | str]:
+        return {**self.built_in, **rows_of(self.field)}
+
+    def __getitem__(self, name: str) -> T:
+        row = self._rows[name]
+        if isinstance(row, str):
+            row = self._rows[name] = load_target(row)
+        return row
+
+    def __setitem__(self, name: str, row: T) -> None:
+        self._rows[name] = row
+
+    def __delitem__(self, name: str) -> None:
+        del self._rows[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)

@@ -11,8 +11,8 @@ from tests.cli.commands import printed, said
 from vitcli import plugin
 from vitcli.cli.main import all_commands
 from vitcli.core.spec import TASKS
-from vitcli.core.spec.rows import Registry, load_target
 from vitcli.core.spec.task import TaskRow
+from vitcli.plugin import Registry, load_target
 from vitcli.runner.run.folder import _parsed_before
 
 

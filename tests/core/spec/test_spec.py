@@ -20,8 +20,9 @@ from vitcli.core.spec import (
     model_spec,
 )
 from vitcli.core.spec.families import DEFAULTS
-from vitcli.core.spec.rows import load_target, table_of
+from vitcli.core.spec.rows import table_of
 from vitcli.core.spec.slots import ATTENTIONS, SLOTS
+from vitcli.plugin import load_target
 from vitcli.plugins.clip.captions import CIFAR10
 
 

@@ -12,7 +12,7 @@ from vitcli.core.data.batches import limit_images, split_batches
 from vitcli.core.data.source import Images
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
-from vitcli.core.spec.rows import load_target
+from vitcli.plugin import load_target
 
 TOP = 5
 

@@ -16,8 +16,8 @@ from vitcli.core.nn.mbconv import Downsample, MBConv, as_tokens, build_shortcut
 from vitcli.core.nn.patch_embed import channels_last
 from vitcli.core.ops.backend import Gelu
 from vitcli.core.spec import CoatnetSpec
-from vitcli.core.spec.rows import load_target
 from vitcli.core.spec.slots import RESIDUALS
+from vitcli.plugin import load_target
 
 
 class Stem(nn.Module):

@@ -15,8 +15,9 @@ from vitcli.core.nn.block import Block, Branch, DropPath, LayerScale, PreNormBra
 from vitcli.core.nn.ffn import Mlp
 from vitcli.core.nn.norm import EPS
 from vitcli.core.spec import AttentionSpec, PatchSpec, TokenSpec
-from vitcli.core.spec.rows import load_target, make, options_of
+from vitcli.core.spec.rows import make, options_of
 from vitcli.core.spec.slots import FFNS, POS_EMBEDS, RESIDUALS
+from vitcli.plugin import load_target
 
 
 def make_part(spec: TokenSpec, slot: str, *args: Any) -> Any:

@@ -31,8 +31,8 @@ from vitcli.core.data.stored import StoredPixels
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.pictures import Picture
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.rows import load_target
 from vitcli.core.torch_use import pinned
+from vitcli.plugin import load_target
 
 Outputs = dict[str, Tensor]
 """Tensors of a model for every image of a split; the first axis is N."""

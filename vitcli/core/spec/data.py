@@ -13,13 +13,12 @@ from vitcli.core.spec.rows import (
     AcceptsList,
     Channels,
     Probability,
-    Registry,
     Row,
     RowOf,
     Size,
     Spec,
-    Target,
 )
+from vitcli.plugin import Registry, Target
 
 FORMATS = "vitcli.runner.data.formats"
 

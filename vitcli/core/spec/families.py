@@ -8,8 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from vitcli.core.spec.model import AttentionSpec, GridSpec, ModelSpec, PatchSpec, StagedSpec
-from vitcli.core.spec.rows import AcceptsList, Registry, SpecOf, SpecRow, Width
+from vitcli.core.spec.rows import AcceptsList, SpecOf, SpecRow, Width
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, POS_EMBEDS
+from vitcli.plugin import Registry
 
 DEFAULT_FAMILY = "vit"
 

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import partial
 
-from vitcli.core.spec.rows import Target
+from vitcli.plugin import Target
 
 
 @dataclass(frozen=True, kw_only=True)

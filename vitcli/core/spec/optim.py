@@ -5,7 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from vitcli.core.spec.rows import AcceptsList, Rate, Registry, Row, RowOf, Spec
+from vitcli.core.spec.rows import AcceptsList, Rate, Row, RowOf, Spec
+from vitcli.plugin import Registry
 
 TRAIN = "vitcli.core.train"
 

@@ -15,9 +15,10 @@ from vitcli.core.spec.data import DATA_READERS, POLICIES
 from vitcli.core.spec.families import FAMILIES
 from vitcli.core.spec.metrics import METRICS, Metric
 from vitcli.core.spec.optim import OPTIMIZERS, SCHEDULES
-from vitcli.core.spec.rows import Registry, Row, Spec
+from vitcli.core.spec.rows import Row, Spec
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, NORMS, PATCH_EMBEDS, POOLS, POS_EMBEDS
 from vitcli.core.spec.task import TASKS
+from vitcli.plugin import Registry
 
 FIELDS: dict[str, Registry[Any]] = {
     "model.attention": ATTENTIONS,

@@ -4,10 +4,8 @@ A table is a plain dictionary. A spec looks up the name when it is validated, so
 at run time. The schema lists the rows that the table has when the schema is generated.
 """
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
-from importlib import import_module
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
@@ -24,7 +22,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, core_schema
 
-from vitcli.plugin import missing_for, rows_of
+from vitcli.plugin import Registry, Target, load_target, missing_for
 
 
 class Spec(BaseModel):
@@ -77,9 +75,6 @@ Depth = Annotated[int, Field(ge=1, le=256)]
 Width = Annotated[int, Field(ge=1, le=8192)]
 Channels = Annotated[tuple[float, ...], Field(min_length=1, max_length=64), AcceptsList]
 
-Target = str | Callable[..., Any]
-"""A class or function that a row builds with, or the text "module:name" to import it from."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -111,46 +106,6 @@ NAME_AND_OPTIONS = {
     "description": "your own part, and its options",
 }
 """JSON schema of an own part."""
-
-
-class Registry(MutableMapping[str, RowT]):
-    """The table of a field, which plugins and own code extend.
-
-    The row of a plugin is text, "module:name", until it is read.
-    """
-
-    def __init__(self, field: str) -> None:
-        self.field = field
-        self.built_in: dict[str, RowT] = {}
-
-    def __ior__(self, rows: Mapping[str, RowT]) -> Self:
-        self.built_in |= rows
-        return self
-
-    @cached_property
-    def _rows(self) -> dict[str, RowT | str]:
-        return {**self.built_in, **rows_of(self.field)}
-
-    def __getitem__(self, name: str) -> RowT:
-        row = self._rows[name]
-        if isinstance(row, str):
-            row = self._rows[name] = load_target(row)
-        return row
-
-    def __setitem__(self, name: str, row: RowT) -> None:
-        self._rows[name] = row
-
-    def __delitem__(self, name: str) -> None:
-        del self._rows[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._rows
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
 
 def built_in(table: Mapping[str, RowT], name: Any) -> RowT | None:
@@ -192,17 +147,6 @@ def as_written(name: str) -> str | dict[str, Any]:
     """Return how YAML writes a choice: a name, or a mapping of the name and its options."""
     options = options_of(name)
     return {"name": str(name), **options} if options else str(name)
-
-
-@cache
-def load_target(target: Target | None) -> Any:
-    """Return the class or function of a target; import it if the target is text."""
-    if target is None:
-        raise ValueError("this row builds nothing")
-    if not isinstance(target, str):
-        return target
-    module, _, name = target.partition(":")
-    return getattr(import_module(module), name)
 
 
 def make(row: Row, *args: Any, **options: Any) -> Any:

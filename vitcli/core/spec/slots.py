@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from vitcli.core.spec.rows import Registry, Row, Table, Target
+from vitcli.core.spec.rows import Row, Table
+from vitcli.plugin import Registry, Target
 
 NN = "vitcli.core.nn"
 

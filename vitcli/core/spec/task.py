@@ -21,12 +21,12 @@ from vitcli.core.spec.rows import (
     Channels,
     Frozen,
     FrozenMapping,
-    Registry,
     Spec,
     SpecOf,
     SpecRow,
 )
 from vitcli.core.spec.train import TrainSpec
+from vitcli.plugin import Registry
 
 
 class TaskSpec(Spec):

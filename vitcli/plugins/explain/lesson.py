@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from vitcli.core.spec.rows import load_target
+from vitcli.plugin import load_target
 from vitcli.plugins.explain.drawings import Drawing
 from vitcli.plugins.explain.subject import Subject
 from vitcli.plugins.explain.topics import OVERVIEW, TOPICS

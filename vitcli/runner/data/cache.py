@@ -19,7 +19,7 @@ from torch import Tensor
 from vitcli.core.data.source import PORTION, DataSet, Images
 from vitcli.core.data.stored import AnyPixels, StoredPixels, as_tensor
 from vitcli.core.spec import DATA_READERS
-from vitcli.core.spec.rows import load_target
+from vitcli.plugin import load_target
 from vitcli.runner.data.arrays import is_large
 from vitcli.runner.data.find import Listener, cache_root, download_folder, own_path
 from vitcli.runner.files import commit_json, file_lock

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from vitcli.core.spec.data import split_name
-from vitcli.core.spec.rows import load_target
+from vitcli.plugin import load_target
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
 from vitcli.runner.data.find import (
     Listener,

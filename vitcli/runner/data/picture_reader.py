@@ -23,7 +23,7 @@ from torch import Tensor
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import DATA_READERS, DataSpec
 from vitcli.core.spec.data import DataReader
-from vitcli.core.spec.rows import load_target
+from vitcli.plugin import load_target
 from vitcli.runner.data.arrays import (
     Size,
     arranged,

@@ -21,7 +21,7 @@ from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.ops import native
 from vitcli.core.ops.backend import PLAIN, Backend, UsesBackend, use_backend
 from vitcli.core.ops.native.compiled import Kernels
-from vitcli.core.spec.rows import load_target
+from vitcli.plugin import load_target
 from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.files import commit, read_bounded, scratch_folder

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitcli.core.metrics.stored import check_predictions
-from vitcli.core.spec.rows import Target, load_target
 from vitcli.core.spec.task import TaskRow
+from vitcli.plugin import Target, load_target
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit, read_bounded
 from vitcli.runner.text import percent
