@@ -175,3 +175,23 @@ def environment(here) -> dict[str, str]:
 def mapped_run(copy_of_run, here) -> Path:
     """A model with a CLS token on 8x8 pictures of two classes: a grid of 2x2, 2 layers, 2 heads."""
     return copy_of_run(here / "runs" / "mapped", CLS | {"train.epochs": 1})
+
+
+@pytest.fixture
+def run(copy_of_run) -> str:
+    return str(copy_of_run(Path("run"), {"train.epochs": 1}))
+
+
+@pytest.fixture
+def half_are_flipped(monkeypatch) -> None:
+    """Give half of the test images of two classes the other label: no model is always right."""
+    from vitcli.runner.evaluate import trained_run
+
+    load = trained_run.load_data
+
+    def flipped(*words, **options):
+        data = load(*words, **options)
+        data.test.labels[::2] = 1 - data.test.labels[::2]
+        return data
+
+    monkeypatch.setattr(trained_run, "load_data", flipped)

@@ -38,7 +38,11 @@ class Plugin:
     rows: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Field of a table, such as ``task.name`` -> name -> the row, as "module:name"."""
     commands: Mapping[str, str] = field(default_factory=dict)
-    """Command -> its function or group, as "module:name"."""
+    """Command, such as ``runs page`` -> its function or group, as "module:name"."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Command -> a function whose keyword-only parameters become options of the command, as
+    "module:name". It gets what the command gives to it, and its options; it returns None if they
+    were not used."""
 
 
 @cache
@@ -73,6 +77,11 @@ def rows_of(field: str) -> dict[str, str]:
 
 def commands() -> dict[str, str]:
     return {name: target for plugin in active() for name, target in plugin.commands.items()}
+
+
+def options_of(command: str) -> list[Callable[..., Any]]:
+    """Return the functions that add options to a command."""
+    return [load_target(row.options[command]) for row in active() if command in row.options]
 
 
 def missing_for(field: str, name: object) -> str:

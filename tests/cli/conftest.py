@@ -9,7 +9,6 @@ import pytest
 from tests.cli.commands import save_picture, vitcli
 from tests.conftest import CLS, TINY, draw_pictures
 from tests.fabricated import make_run, make_study_folder
-from vitcli.runner.evaluate import trained_run
 
 STUDY = (
     "question: does it print?\nhypothesis: it does & more\nbase: tiny.yaml\n"
@@ -28,11 +27,6 @@ search:
   sampler: random
   trials: 3
 """
-
-
-@pytest.fixture
-def run(copy_of_run) -> str:
-    return str(copy_of_run(Path("run"), {"train.epochs": 1}))
 
 
 @pytest.fixture
@@ -76,16 +70,3 @@ def build_stage() -> None:
     for name in ("status.json", "config.yaml"):
         for path in Path("runs/parts").rglob(name):
             os.utime(path, (1e9 + 9, 1e9 + 9))
-
-
-@pytest.fixture
-def half_are_flipped(monkeypatch) -> None:
-    """Give half of the test images of two classes the other label: no model is always right."""
-    load = trained_run.load_data
-
-    def flipped(*words, **options):
-        data = load(*words, **options)
-        data.test.labels[::2] = 1 - data.test.labels[::2]
-        return data
-
-    monkeypatch.setattr(trained_run, "load_data", flipped)

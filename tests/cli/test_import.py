@@ -15,7 +15,7 @@ import torch
 
 from tests.cli.commands import printed, said, save_picture, vitcli
 from tests.cli.importing import FIELDS, State, same_logits, save, theirs
-from vitcli.runner.evaluate.probe import probe_run
+from vitcli.plugins.probe.probe import probe_run
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.folder import RunDir

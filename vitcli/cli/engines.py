@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitcli.cli.options import DataDir, Device, Offline, Track
+from vitcli.cli.options import DataDir, Device, Offline, Track, check_trackers
 from vitcli.runner.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -82,7 +82,6 @@ def read_options(
     track: Track = None,
 ) -> "Options":
     from vitcli.runner.study.plan import Options
-    from vitcli.runner.trackers import check_trackers
 
     check_trackers(track or ())
     return Options(

@@ -40,7 +40,6 @@ COMMANDS = {
     "runs": "vitcli.cli.runs:commands",
     "runs page": "vitcli.cli.runs_export:page",
     "runs watch": "vitcli.cli.runs_watch:watch",
-    "runs export": "vitcli.cli.runs_export:export",
     "experiments": "vitcli.cli.experiments:commands",
     "data": "vitcli.cli.data:commands",
     "import": "vitcli.cli.import_cmd:import_",

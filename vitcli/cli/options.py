@@ -2,10 +2,11 @@
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from functools import wraps
+from functools import partial, wraps
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import QUIET, only_results
+from vitcli.plugin import missing_for, options_of, rows_of
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.files import require_utf8
 
@@ -127,7 +129,7 @@ Run = Annotated[
 Track = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="wandb|mlflow|trackio",
+        metavar="TRACKER",
         help="Also show the run in this tracker while it trains; may be repeated.",
         hidden=True,
     ),
@@ -251,6 +253,55 @@ def with_code(command: Callable[..., Any]) -> Callable[..., Any]:
             return command(*args, **options)
 
     return _add_options(call, code=(Code, None), trust_code=(TrustCode, False))
+
+
+def with_plugins(name: str) -> Callable[..., Any]:
+    """Add the options of plugins to a command.
+
+    The command gets ``added``: for each function of a plugin its first option, that option's value,
+    and the function with its options.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        functions = options_of(name)
+        taken = {function: _keywords(function) for function in functions}
+
+        @wraps(command)
+        def call(*args: Any, **options: Any) -> Any:
+            added = []
+            for function, parameters in taken.items():
+                values = {name: options.pop(name) for name in parameters}
+                first = next(iter(values))
+                option = f"--{first.replace('_', '-')}"
+                added.append((option, values[first], partial(function, **values)))
+            return command(*args, added=added, **options)
+
+        signature = inspect.signature(command)
+        kept = [each for each in signature.parameters.values() if each.name != "added"]
+        call.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        options = {
+            name: (parameter.annotation, parameter.default)
+            for parameters in taken.values()
+            for name, parameter in parameters.items()
+        }
+        return _add_options(call, **options)
+
+    return decorate
+
+
+def _keywords(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    parameters = inspect.signature(function).parameters
+    return {name: row for name, row in parameters.items() if row.kind is row.KEYWORD_ONLY}
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    trackers = rows_of("tracker")
+    for name in names:
+        if name not in trackers:
+            reason = missing_for("tracker", name) or f"choose from: {', '.join(trackers)}"
+            raise ConfigError(f"--track {name}: {reason}")
+        if find_spec(name) is None:
+            raise ConfigError(f"the tracker {name} is not installed; type: pip install {name}")
 
 
 def with_common(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -351,8 +351,8 @@ def verify(runs: Runs, form: Format = "text") -> None:
     Example:
       vitcli runs verify quickstart
     """
+    from vitcli.runner.run.folder import find_runs
     from vitcli.runner.run.verify import verify_run
-    from vitcli.runner.trackers import find_runs
 
     verdicts_of = {run.name: verify_run(run) for run in find_runs(runs)}
     rows = [

@@ -1,63 +1,13 @@
-"""`vitcli runs export` and `vitcli runs page`: runs for other programs, and as one page."""
+"""`vitcli runs page`: all runs as one page."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from vitcli.cli import complete
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import Format, Json, Offline, exclude, output_option
-from vitcli.runner.errors import UserError, summarize_failures
+from vitcli.cli.options import Format, output_option
 from vitcli.runner.report.report import Fact, Report
-from vitcli.runner.text import quantity
-
-
-def export(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="RUN",
-            help="Runs, or folders of runs and studies.",
-            show_default="runs",
-            autocompletion=complete.own_run,
-        ),
-    ] = None,
-    form: Annotated[
-        Literal["csv", "wandb", "mlflow", "trackio"],
-        typer.Option("--format", help="CSV files or a tracker."),
-    ] = "csv",
-    output: Annotated[
-        Path | None, output_option("FOLDER", "Folder of the CSV files.", "runs-csv")
-    ] = None,
-    offline: Offline = False,
-    json: Json = False,
-) -> None:
-    """Write runs as CSV files, or send them to a tracker.
-
-    \b
-    Example:
-      vitcli runs export --format csv -o table
-    """
-    from vitcli.runner.trackers import check_trackers, find_runs, replay, sound_record, write_csv
-
-    exclude({"-o": output, f"--format {form}": form != "csv"})
-    check_trackers([form] if form != "csv" else [])
-    named, exported, failures = find_runs(runs or ()), [], []
-    for run in named:
-        try:
-            exported.append(sound_record(run))
-            if form != "csv":
-                replay(form, run, offline, say)
-        except UserError as error:
-            say(f"error: {error}")
-            failures.append(error)
-    files = write_csv(exported, output or Path("runs-csv")) if form == "csv" and exported else []
-    names = Fact("runs", [run.name for run in exported], text="")
-    emit_report(Report(facts=[names], files=files), "json" if json else "text")
-    if failures:
-        raise summarize_failures(failures, len(named), "runs could not be exported")
-    say(f"exported {quantity(len(exported), 'run')}")
 
 
 def page(

@@ -30,6 +30,7 @@ from vitcli.cli.options import (
     Sets,
     SkipBad,
     Track,
+    check_trackers,
     output_option,
     refuse_empty,
     run_folder,
@@ -161,10 +162,7 @@ def train(
     """
     from vitcli.runner.train.prepare import Request
 
-    if track:
-        from vitcli.runner.trackers import check_trackers
-
-        check_trackers(track)
+    check_trackers(track or ())
     request = Request(
         device=device, data_dir=data_dir, offline=offline, track=tuple(dict.fromkeys(track or ()))
     )

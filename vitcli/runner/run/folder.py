@@ -368,6 +368,15 @@ def list_runs(folder: Path = RUNS) -> list[RunDir]:
     return sorted(runs, key=lambda run: (_changed_at(run), str(run.path)))
 
 
+def find_runs(texts: Sequence[str]) -> list[RunDir]:
+    """Return the runs that are named or below named folders, each once; by default all."""
+    runs: dict[Path, RunDir] = {}
+    for text in texts or [str(RUNS)]:
+        inside = list_runs(Path(text)) or list_runs(RUNS / text) or [find_run(text)]
+        runs |= {run.path.resolve(): run for run in inside}
+    return sorted(runs.values(), key=lambda run: run.name)
+
+
 def _changed_at(run: RunDir) -> float:
     try:
         return os.stat(run.path / STATUS).st_mtime

@@ -14,11 +14,8 @@ To do something at each epoch, write a class such as this one, and give it to ``
     train(load_experiment("quickstart", {"train.epochs": 2}), Request(), hooks=(Print(),))
 """
 
-import queue
-import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,11 +23,12 @@ import torch
 from vitcli.core import ranks
 from vitcli.core.data.batches import Batch
 from vitcli.core.train.training import Step
+from vitcli.plugin import load_target, rows_of
 from vitcli.runner.experiment import own_code
 from vitcli.runner.run.checkpoint import load_checkpoint, prune
 from vitcli.runner.run.compare import compared_settings
 from vitcli.runner.run.record import headline_curve, read_record
-from vitcli.runner.text import one_line, printable, quantity
+from vitcli.runner.text import printable, quantity
 from vitcli.runner.train.events import EpochDone, Progress, Started
 from vitcli.runner.train.prepare import Plan
 from vitcli.runner.train.signals import StopFlag
@@ -43,10 +41,6 @@ REPORT_SECONDS = 0.5
 NUM_PICTURES = 10
 """Approximate number of times per run that the attention and the task's pictures are drawn."""
 NUM_IMAGES = 8
-END_SECONDS = 5.0
-"""Time that a tracker gets to send the last numbers, after the training has ended."""
-MAX_WAITING = 1000
-"""Number of epochs that may wait for a slow tracker."""
 
 
 def hooks_of(plan: Plan, others: Sequence[Hook] = ()) -> tuple[Hook, ...]:
@@ -58,7 +52,7 @@ def hooks_of(plan: Plan, others: Sequence[Hook] = ()) -> tuple[Hook, ...]:
     hooks: list[Hook] = []
     if ranks.own_rank() == 0:
         hooks += [TensorBoard(), Display()]
-        hooks += [LiveTracker(name) for name in request.track]
+        hooks += [load_target(rows_of("tracker")[name])() for name in request.track]
         hooks += others
     if train.early_stopping is not None:
         hooks.append(EarlyStopping(train.early_stopping))
@@ -263,50 +257,3 @@ class Signals(Hook):
 
     def on_stop(self, trainer: Trainer) -> None:
         self._flag.__exit__()
-
-
-class LiveTracker(Hook):
-    """Feeds a tracker with the numbers of each epoch, from a thread that the training outruns."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._waiting: queue.Queue[dict[str, Any] | None] = queue.Queue(MAX_WAITING)
-        self._thread: threading.Thread | None = None
-        self._has_failed = False
-
-    def on_start(self, trainer: Trainer) -> None:
-        self._thread = threading.Thread(target=self._work, args=[trainer], daemon=True)
-        self._thread.start()
-
-    def on_epoch(self, trainer: Trainer, record: dict[str, Any]) -> None:
-        try:
-            self._waiting.put_nowait(record)
-        except queue.Full:
-            self._fail(trainer, f"{MAX_WAITING} epochs wait to be sent")
-
-    def on_stop(self, trainer: Trainer) -> None:
-        if self._thread is None:
-            return
-        with suppress(queue.Full):
-            self._waiting.put_nowait(None)
-        self._thread.join(END_SECONDS)
-        if self._thread.is_alive():
-            self._fail(trainer, f"it did not end within {END_SECONDS:g} s")
-
-    def _work(self, trainer: Trainer) -> None:
-        from vitcli.runner.trackers import send
-
-        request = trainer.request
-        records = iter(self._waiting.get, None)
-        try:
-            send(self.name, trainer.run, request.offline, records, request.on_message)
-        except Exception as error:
-            self._fail(trainer, one_line(f"{type(error).__name__}: {error}", 200))
-
-    def _fail(self, trainer: Trainer, reason: str) -> None:
-        if not self._has_failed:
-            self._has_failed = True
-            trainer.request.on_message(
-                f"warning: {self.name} lacks numbers of this run ({reason}); metrics.jsonl has"
-                f" all; send them again: {trainer.run.command('runs export')} --format {self.name}"
-            )

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from matplotlib import colormaps
 from PIL import Image
 
+from vitcli.plugins.review.review import Doubt, Review
 from vitcli.runner.attn_map.overlay import OPACITY, map_scale
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import read_corrections
@@ -20,7 +21,6 @@ from vitcli.runner.data.listing import PictureFolder
 from vitcli.runner.data.picture_reader import list_pictures
 from vitcli.runner.data.pictures import Box, picture_bytes, picture_to_draw
 from vitcli.runner.errors import InputError
-from vitcli.runner.evaluate.review import Doubt, Review
 from vitcli.runner.evaluate.scores import why_uncalibrated
 from vitcli.runner.figure_style import CMAP
 from vitcli.runner.files import commit, policy_hash

@@ -5,7 +5,6 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +13,12 @@ from vitcli.runner.experiment.config import flatten
 from vitcli.runner.files import commit, make_folder, make_output_folder, require_replaceable
 from vitcli.runner.report.tables import to_csv
 from vitcli.runner.run.compare import FACTS, MEASURES, task_measures
-from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
+from vitcli.runner.run.folder import RUNS, RunDir
 from vitcli.runner.run.record import RunRecord, is_number, read_record
 from vitcli.runner.text import portable_fields, printable, without_folders
 
 Listener = Callable[[Any], None]
 FIRST_COLUMNS = b"run,experiment,", b"run,step,"
-
-
-def find_runs(texts: Sequence[str]) -> list[RunDir]:
-    """Return the runs that are named or below named folders, each once; by default all."""
-    runs: dict[Path, RunDir] = {}
-    for text in texts or [str(RUNS)]:
-        inside = list_runs(Path(text)) or list_runs(RUNS / text) or [find_run(text)]
-        runs |= {run.path.resolve(): run for run in inside}
-    return sorted(runs.values(), key=lambda run: run.name)
 
 
 def sound_record(run: RunDir) -> RunRecord:
@@ -199,14 +189,6 @@ class MlflowRun:
 
 Tracker = type[WandbRun | MlflowRun]
 TRACKERS: dict[str, Tracker] = {"wandb": WandbRun, "mlflow": MlflowRun, "trackio": TrackioRun}
-
-
-def check_trackers(names: Sequence[str]) -> None:
-    for name in names:
-        if name not in TRACKERS:
-            raise ConfigError(f"--track takes {', '.join(TRACKERS)}, not {name}")
-        if find_spec(name) is None:
-            raise ConfigError(f"the tracker {name} is not installed; type: pip install {name}")
 
 
 def send(

@@ -3,7 +3,7 @@
 Axes: N images, C channels, H W pixels, K classes, gh gw patch grid.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,13 @@ from vitcli.core.metrics.linear_probe import HELD_OUT, cross_validated
 from vitcli.core.models.timm_model import MappedModel
 from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.probe import OnStage
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
 from vitcli.runner.report.report import DataTable, Fact, Report, hidden
 from vitcli.runner.run.folder import find_run
 from vitcli.runner.text import quantity
 
+OnStage = Callable[[str, int, int], None]
+"""Gets the name of a stage, how many of its parts are done, and how many there are at most."""
 SHOWN = 24
 MOST_LABELS = 20_000
 """Largest number of training images whose labels are checked. Their features take a minute or two

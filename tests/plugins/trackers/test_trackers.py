@@ -16,14 +16,14 @@ from tests.cli.commands import vitcli
 from tests.fabricated import make_run, record
 from tests.runner.train import conftest
 from tests.same_run import assert_same_run
+from vitcli.plugins.trackers import live
+from vitcli.plugins.trackers.trackers import final_numbers, sound_record, write_csv
 from vitcli.runner.engines.worker import read_request
 from vitcli.runner.errors import UserError
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.folder import RunDir, find_runs
 from vitcli.runner.run.record import is_number, read_record
 from vitcli.runner.study.plan import Options
 from vitcli.runner.text import ignore_message, printable
-from vitcli.runner.trackers import final_numbers, find_runs, sound_record, write_csv
-from vitcli.runner.train import hooks
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -106,7 +106,7 @@ def test_a_tracker_that_fails_or_hangs_costs_one_line(
     tiny, install, copy_of_run, monkeypatch, place, effect
 ):
     install("trackio").configure_mock(**{f"{place}.side_effect": effect})
-    monkeypatch.setattr(hooks, "END_SECONDS", 0.5 if effect is hang else 60)
+    monkeypatch.setattr(live, "END_SECONDS", 0.5 if effect is hang else 60)
     messages: list[str] = []
     run = train(tiny, messages.append, track=("trackio",))
     assert sum("warning: trackio" in text for text in messages) == 1
@@ -116,12 +116,12 @@ def test_a_tracker_that_fails_or_hangs_costs_one_line(
 
 def test_a_full_queue_costs_one_line(install, monkeypatch):
     install("trackio").init.return_value.log.side_effect = hang
-    monkeypatch.setattr(hooks, "MAX_WAITING", 2)
-    monkeypatch.setattr(hooks, "END_SECONDS", 0.1)
+    monkeypatch.setattr(live, "MAX_WAITING", 2)
+    monkeypatch.setattr(live, "END_SECONDS", 0.1)
     messages: list[str] = []
     request = SimpleNamespace(on_message=messages.append, offline=True)
     trainer: Any = SimpleNamespace(run=make_run(0), request=request)
-    tracker = hooks.LiveTracker("trackio")
+    tracker = live.LiveTracker("trackio")
     tracker.on_start(trainer)
     for epoch in range(1, 9):
         tracker.on_epoch(trainer, record(epoch, 0.5))

@@ -1,0 +1,44 @@
+"""`vitcli eval --probe`: a classifier on the frozen encoder's features."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from vitcli.cli.console import say
+from vitcli.cli.live import stages
+from vitcli.runner.errors import ConfigError
+
+if TYPE_CHECKING:
+    from vitcli.runner.report.report import Report
+
+ProbeKind = Annotated[
+    Literal["linear", "knn"] | None,
+    typer.Option(
+        help="Measure a classifier on the frozen encoder's features: logistic regression, or"
+        " the 20 nearest neighbours.",
+        show_default=False,
+    ),
+]
+Labels = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Number of labelled training images for --probe, balanced by class.",
+        show_default="all",
+        hidden=True,
+    ),
+]
+
+
+def probe_report(
+    run: str, common: dict[str, Any], *, probe: ProbeKind = None, labels: Labels = None
+) -> "tuple[Report, float] | None":
+    from vitcli.plugins.probe.probe import probe_run
+
+    if probe is None:
+        if labels is not None:
+            raise ConfigError("--labels is the number of labels for a probe; add --probe linear")
+        return None
+    with stages() as on_stage:
+        probed = probe_run(run, probe, labels=labels, on_message=say, on_stage=on_stage, **common)
+    return probed.report(), probed.trained.accuracy
