@@ -6,13 +6,13 @@ from torch import Tensor, nn
 
 from vitcli.core.data.batches import Batch
 from vitcli.core.data.source import DataSet, Images
+from vitcli.core.metric import Metric
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.patch_embed import patchify
 from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.objectives.pictures import Grid, Picture
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import TASKS, ExperimentSpec, TaskSpec
-from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import TaskRow
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.cli import commands
+from vitcli.core.metric import METRICS
 from vitcli.core.spec import DATA_READERS
-from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.own import FIELDS, PARTS, TEXTS
 from vitcli.runner.experiment import own_code
 from vitcli.runner.run import folder as run_folder

@@ -34,6 +34,7 @@ from typing import Any, Literal, TypeVar
 
 from torch import Tensor
 
+from vitcli.core.metric import ACCURACY, METRICS, Metric
 from vitcli.core.models.own import OwnModel
 from vitcli.core.nn.attention import Position
 from vitcli.core.objectives.classify import Classify
@@ -42,7 +43,6 @@ from vitcli.core.objectives.own import OwnTaskSpec, task_of
 from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS, ModelSpec, OptimSpec, Spec
 from vitcli.core.spec.data import DATA_READERS, POLICIES, DataReader, PolicyRow
 from vitcli.core.spec.families import FamilyRow
-from vitcli.core.spec.metrics import ACCURACY, METRICS, Metric
 from vitcli.core.spec.optim import OptimizerRow
 from vitcli.core.spec.own import (
     add_row,

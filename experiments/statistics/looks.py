@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.statistics.simulation import IMAGES, run
-from vitcli.core.spec.metrics import ACCURACY
+from vitcli.core.metric import ACCURACY
 from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.images import with_scores

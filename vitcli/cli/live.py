@@ -4,24 +4,26 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from vitcli.cli.console import is_live, say
-from vitcli.core.spec.metrics import METRICS
-from vitcli.core.spec.task import TASKS, TaskRow
+from vitcli.core.metric import METRICS
 from vitcli.runner.text import duration, printable, quantity, shorten
 from vitcli.runner.train import events
 from vitcli.runner.train.events import EpochDone, Event, Started
+
+if TYPE_CHECKING:
+    from vitcli.core.spec.task import TaskRow
 
 LINE_SECONDS = 30.0
 Item = TypeVar("Item")
 
 
-def epoch_line(record: dict[str, Any], row: TaskRow) -> str:
+def epoch_line(record: dict[str, Any], row: "TaskRow") -> str:
     """Return the numbers of an epoch as a line: all reports, and the headline of each split.
 
     The accuracy of a classification needs no name. Epoch 0, before the first step, has no losses.
@@ -44,7 +46,7 @@ def epoch_line(record: dict[str, Any], row: TaskRow) -> str:
     return "  ".join(parts)
 
 
-def scalars_text(event: events.Progress, row: TaskRow) -> str:
+def scalars_text(event: events.Progress, row: "TaskRow") -> str:
     """Return the task's scalars of a step, such as ``loss 1.234  acc 56 %``."""
     headline = row.headline
     parts = [f"loss {event.scalars['loss']:.3f}"]
@@ -88,7 +90,7 @@ class Display:
 
 
 class TrainingDisplay(Display):
-    _row: TaskRow | None = None
+    _row: "TaskRow | None" = None
     _steps = 0
 
     @property
@@ -97,6 +99,8 @@ class TrainingDisplay(Display):
 
     def show(self, event: Event) -> None:
         if isinstance(event, Started):
+            from vitcli.core.spec.task import TASKS
+
             row = TASKS[event.task]
             is_own = event.headline == row.headline.name
             self._row = row if is_own else replace(row, headline=METRICS[event.headline])

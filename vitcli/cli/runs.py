@@ -21,8 +21,7 @@ from vitcli.cli.options import (
     output_option,
     with_code,
 )
-from vitcli.core.spec import OptimSpec
-from vitcli.core.spec.metrics import Metric, metric_of
+from vitcli.core.metric import Metric, metric_of
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit, errors_name, make_output_folder
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, value_text
@@ -260,6 +259,8 @@ def epochs(records: Sequence[Mapping[str, Any]]) -> DataTable:
 
 
 def next_command(record: "RunRecord") -> str:
+    from vitcli.core.spec import OptimSpec
+
     run, state = record.folder, record.state
     folder = shlex.quote(str(run.path))
     if state == "finished":

@@ -25,7 +25,7 @@ from tests.fabricated_study import (
 )
 from tests.figure_checks import faults
 from tests.patience import HANG
-from vitcli.core.spec.metrics import ACCURACY
+from vitcli.core.metric import ACCURACY
 from vitcli.runner.report.tables import LATEX, read_csv, to_csv
 from vitcli.runner.study.figures import BLUE, FIGURES, VERMILION, curve, figures_of, forest
 from vitcli.runner.study.images import ImageScores, contrast

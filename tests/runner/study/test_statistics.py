@@ -14,7 +14,7 @@ from scipy import stats
 
 from tests.fabricated_study import cell, make_reference, make_study, make_trial, studies
 from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
-from vitcli.core.spec.metrics import ACCURACY
+from vitcli.core.metric import ACCURACY
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import PerImage

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from vitcli.core.data.batches import limit_images, split_batches
 from vitcli.core.data.source import Images
+from vitcli.core.metric import METRICS
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.metrics import METRICS
 from vitcli.plugin import load_target
 
 TOP = 5

@@ -11,9 +11,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from pydantic import GetCoreSchemaHandler, PydanticUserError, ValidationError, create_model
 from pydantic_core import PydanticSerializationError, core_schema, to_json
 
+from vitcli.core.metric import METRICS, Metric
 from vitcli.core.spec.data import DATA_READERS, POLICIES
 from vitcli.core.spec.families import FAMILIES
-from vitcli.core.spec.metrics import METRICS, Metric
 from vitcli.core.spec.optim import OPTIMIZERS, SCHEDULES
 from vitcli.core.spec.rows import Row, Spec
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, NORMS, PATCH_EMBEDS, POOLS, POS_EMBEDS

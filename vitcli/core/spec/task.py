@@ -8,13 +8,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from vitcli.core.spec.data import DataSpec
-from vitcli.core.spec.families import FAMILY
-from vitcli.core.spec.metrics import (
+from vitcli.core.metric import (
     ACCURACY,
     METRICS,
     Metric,
 )
+from vitcli.core.spec.data import DataSpec
+from vitcli.core.spec.families import FAMILY
 from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.rows import (
     AcceptsList,

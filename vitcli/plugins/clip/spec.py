@@ -4,8 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from vitcli.core.metric import ZERO_SHOT_ACCURACY
 from vitcli.core.spec.data import DataSpec
-from vitcli.core.spec.metrics import ZERO_SHOT_ACCURACY
 from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.rows import AcceptsList
 from vitcli.core.spec.task import TaskRow, TaskSpec

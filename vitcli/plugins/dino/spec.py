@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from vitcli.core.metric import KNN_ACCURACY
 from vitcli.core.spec.data import DataSpec
-from vitcli.core.spec.metrics import KNN_ACCURACY
 from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.rows import Probability
 from vitcli.core.spec.task import TaskRow

@@ -4,9 +4,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from vitcli.core.metric import ACCURACY
 from vitcli.core.spec.data import DataSpec
 from vitcli.core.spec.families import VitSpec
-from vitcli.core.spec.metrics import ACCURACY
 from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.rows import AcceptsList, Probability
 from vitcli.core.spec.task import TaskRow, TaskSpec, TeacherSpec

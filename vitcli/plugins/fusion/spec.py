@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from vitcli.core.metric import ACCURACY
 from vitcli.core.spec.data import DATA_SETS, DataSpec
-from vitcli.core.spec.metrics import ACCURACY
 from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.rows import Rate, Row, RowOf
 from vitcli.core.spec.task import TaskRow, TaskSpec

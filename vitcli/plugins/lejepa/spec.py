@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from vitcli.core.spec.metrics import KNN_ACCURACY
+from vitcli.core.metric import KNN_ACCURACY
 from vitcli.core.spec.rows import Probability
 from vitcli.core.spec.task import TaskRow
 from vitcli.plugins.views.spec import ViewsSpec

@@ -4,9 +4,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from vitcli.core.metric import MASKED_MSE
 from vitcli.core.spec.data import DataSpec
 from vitcli.core.spec.families import VitSpec
-from vitcli.core.spec.metrics import MASKED_MSE
 from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.slots import PATCH_EMBEDS
 from vitcli.core.spec.task import TaskRow, TaskSpec

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from vitcli.cli.console import say
-from vitcli.cli.live import stages
 from vitcli.runner.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ Labels = Annotated[
 def probe_report(
     run: str, common: dict[str, Any], *, probe: ProbeKind = None, labels: Labels = None
 ) -> "tuple[Report, float] | None":
+    from vitcli.cli.live import stages
     from vitcli.plugins.probe.probe import probe_run
 
     if probe is None:

@@ -12,10 +12,10 @@ from torch import nn
 
 from vitcli.core.data.batches import limit_images
 from vitcli.core.data.source import Images
+from vitcli.core.metric import ACCURACY
 from vitcli.core.metrics.classification import score
 from vitcli.core.metrics.knn import knn_logits
 from vitcli.core.metrics.linear_probe import apply, linear_probe
-from vitcli.core.spec.metrics import ACCURACY
 from vitcli.runner.data.arrays import keep_labels
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.scores import interval_fact

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli.console import say
-from vitcli.cli.live import stages
 from vitcli.runner.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ def review_report(
 ) -> "tuple[Report, float] | None":
     if not review:
         return None
+    from vitcli.cli.live import stages
     from vitcli.plugins.review.page import write_review
     from vitcli.plugins.review.review import review_run
     from vitcli.runner.data.find import own_path

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from vitcli.core.spec.metrics import ACCURACY
+from vitcli.core.metric import ACCURACY
 from vitcli.core.spec.task import TaskRow
 from vitcli.plugins.mae.spec import MaskingSpec
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.metric import METRICS, Metric
 from vitcli.core.metrics.classification import Scores
-from vitcli.core.spec.metrics import METRICS, Metric
 from vitcli.runner.evaluate.trained_run import load_trained_run, score_of
 from vitcli.runner.evaluate.weights import UNTRAINED
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, facts_of, hidden

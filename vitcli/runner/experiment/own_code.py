@@ -23,9 +23,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from vitcli.core.metric import METRICS
 from vitcli.core.spec import FAMILIES, TASKS, DataSpec, ExperimentSpec, ModelSpec, TaskSpec
 from vitcli.core.spec.data import split_name
-from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.own import PARTS, PYTHON, TEXTS, forget, registering
 from vitcli.core.spec.rows import table_of
 from vitcli.plugin import missing_for, plugins

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from vitcli.core.metric import metric_of
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.metrics import metric_of
 from vitcli.core.spec.task import TASKS, TaskRow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import flatten

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vitcli.core.spec.metrics import Metric, metric_of
+from vitcli.core.metric import Metric, metric_of
 from vitcli.runner.report.tables import Table, make_table, plain, to_csv, to_markdown
 from vitcli.runner.text import short_duration, size_text
 

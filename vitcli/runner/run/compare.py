@@ -5,8 +5,8 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from vitcli.core.metric import metric_of
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.metrics import metric_of
 from vitcli.core.spec.task import TaskRow
 from vitcli.runner.experiment.config import flatten
 from vitcli.runner.experiment.diff import (

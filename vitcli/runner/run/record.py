@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError
 from pydantic.dataclasses import dataclass
 
+from vitcli.core.metric import Metric, metric_of
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.metrics import Metric, metric_of
 from vitcli.core.spec.rows import as_tuple, built_in
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS, TaskRow
 from vitcli.runner.errors import InputError, UserError

@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from vitcli.core.metric import Metric
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.engines.drivers import PLAN, rerun_before
 from vitcli.runner.errors import InputError

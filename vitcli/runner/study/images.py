@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from vitcli.core.spec.metrics import Metric
+from vitcli.core.metric import Metric
 from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.study.result import (
     EXACT_LOOKS,

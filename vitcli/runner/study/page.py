@@ -13,7 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from vitcli.core.spec.metrics import Metric
+from vitcli.core.metric import Metric
 from vitcli.core.spec.task import TASKS
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.engines.drivers import PLAN

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
+from vitcli.core.metric import METRICS, Metric
 from vitcli.core.spec import Spec
-from vitcli.core.spec.metrics import METRICS, Metric
 from vitcli.core.spec.rows import AcceptsList
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.run.record import RunRecord, as_record

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, Self, cast
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
+from vitcli.core.metric import PREFIX, metric_of_column
 from vitcli.core.metrics.stored import correct
 from vitcli.core.spec import Spec
-from vitcli.core.spec.metrics import PREFIX, metric_of_column
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import read_bounded, sha256
 from vitcli.runner.report.tables import csv_text, delimiter_of, read_csv, to_csv

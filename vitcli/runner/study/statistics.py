@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from scipy import special
 
-from vitcli.core.spec.metrics import Metric
+from vitcli.core.metric import Metric
 from vitcli.runner.study.judgement import (
     Interval,
     RowStatistics,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from vitcli.core.spec.metrics import Metric
+from vitcli.core.metric import Metric
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.report.tables import (

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from vitcli.core.metric import METRICS
 from vitcli.core.models.own import CLOSE
-from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.own import FIELDS
 from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.core.train.training import Training

@@ -5,10 +5,10 @@ from typing import Any
 
 from vitcli.core import ranks
 from vitcli.core.data.batches import Batch
+from vitcli.core.metric import METRICS
 from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_threshold
 from vitcli.core.objectives.objective import Outputs
-from vitcli.core.spec.metrics import METRICS
 from vitcli.runner.evaluate.weights import load_module
 from vitcli.runner.experiment.build import without_memory
 from vitcli.runner.run.folder import RunDir, steps
