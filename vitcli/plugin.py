@@ -1,7 +1,7 @@
 """The seam: what a plugin adds to vitcli, and which plugins there are. No torch.
 
-A plugin is a folder in ``vitcli/plugins``. Its module ``plugin.py`` says what it adds, as text that
-is imported when it is used:
+A plugin is a folder in ``vitcli/plugins``, or an installed package with the entry point ``vitcli``.
+Its module ``plugin.py`` says what it adds, as text that is imported when it is used:
 
     plugin = Plugin(
         about="masked autoencoders",
@@ -10,12 +10,17 @@ is imported when it is used:
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
+
+from vitcli.version import __version__
 
 FOLDER = Path(__file__).with_name("plugins")
 Target = str | Callable[..., Any]
@@ -25,6 +30,8 @@ T = TypeVar("T")
 VARIABLE = "VITCLI_PLUGINS"
 """Variable of the environment: ``no:NAME``, several separated by commas, switches plugins off."""
 OFF = "no:"
+GROUP = "vitcli"
+"""Entry point of installed packages with a plugin: its name is the plugin's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +50,61 @@ class Plugin:
     """Command -> a function whose keyword-only parameters become options of the command, as
     "module:name". It gets what the command gives to it, and its options; it returns None if they
     were not used."""
+    package: str = "vitcli"
+    """The package that it comes from. This field and the next ones are set when it is loaded."""
+    version: str = __version__
+    problem: str = ""
+    """Why it could not be loaded."""
+
+    def clashes(self, other: "Plugin") -> str:
+        """Return what both add; empty text if they add different things."""
+        commands = [f"the command {name}" for name in self.commands if name in other.commands]
+        rows = [
+            f"{field} {name}"
+            for field, rows in self.rows.items()
+            for name in rows
+            if name in other.rows.get(field, {})
+        ]
+        return next(iter(commands + rows), "")
 
 
 @cache
 def plugins() -> dict[str, Plugin]:
-    """Return the plugins by name, also those that are off."""
-    names = sorted(path.parent.name for path in FOLDER.glob("*/plugin.py"))
-    return {name: import_module(f"vitcli.plugins.{name}.plugin").plugin for name in names}
+    """Return the plugins by name, also those that are off or broken."""
+    found = {path.parent.name: _in_folder(path) for path in sorted(FOLDER.glob("*/plugin.py"))}
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        plugin = _installed(point)
+        taken = point.name in found or next(filter(None, map(plugin.clashes, found.values())), "")
+        if taken and not plugin.problem:
+            reason = f"another plugin has {'this name' if taken is True else taken}"
+            plugin = replace(plugin, problem=reason)
+        name = f"{point.name} of {plugin.package}" if point.name in found else point.name
+        found[name] = plugin
+    return found
+
+
+def _in_folder(path: Path) -> Plugin:
+    """Return the plugin of a file, without an import of its package: every command asks for it."""
+    spec = spec_from_file_location(f"vitcli.plugins.{path.parent.name}.plugin", path)
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    plugin: Plugin = module.plugin
+    return plugin
+
+
+def _installed(point: EntryPoint) -> Plugin:
+    package = point.dist.name if point.dist else point.name
+    version = point.dist.version if point.dist else ""
+    try:
+        plugin = point.load()
+        if not isinstance(plugin, Plugin):
+            raise TypeError(f"{point.value} is no Plugin")
+    except (Exception, SystemExit) as error:
+        problem = " ".join(f"{type(error).__name__}: {error}".split())
+        return Plugin(about="", package=package, version=version, problem=problem)
+    return replace(plugin, package=package, version=version)
 
 
 def switches(text: str) -> list[str]:
@@ -59,6 +114,8 @@ def switches(text: str) -> list[str]:
 
 def why_off(name: str) -> str:
     """Return why a plugin is off; empty text if it is on."""
+    if problem := plugins()[name].problem:
+        return problem
     if f"{OFF}{name}" in switches(os.environ.get(VARIABLE, "")):
         return "switched off"
     known = plugins()
@@ -82,6 +139,15 @@ def commands() -> dict[str, str]:
 def options_of(command: str) -> list[Callable[..., Any]]:
     """Return the functions that add options to a command."""
     return [load_target(row.options[command]) for row in active() if command in row.options]
+
+
+def package_of(module: str) -> str:
+    """Return the installed package whose plugin adds rows of this module; empty text for others."""
+    for plugin in plugins().values():
+        rows = [target for rows in plugin.rows.values() for target in rows.values()]
+        if plugin.package != GROUP and any(re.split("[.:]", row)[0] == module for row in rows):
+            return plugin.package
+    return ""
 
 
 def missing_for(field: str, name: object) -> str:
@@ -119,13 +185,21 @@ class Registry(MutableMapping[str, T]):
 
     @cached_property
     def _rows(self) -> dict[str, T | str]:
-        return {**self.built_in, **rows_of(self.field)}
+        return {**rows_of(self.field), **self.built_in}
 
     def __getitem__(self, name: str) -> T:
         row = self._rows[name]
         if isinstance(row, str):
-            row = self._rows[name] = load_target(row)
-        return row
+            del self._rows[name]  # the decorator of an own part adds it
+            try:
+                self._rows.setdefault(name, load_target(row))
+            finally:
+                self._rows.setdefault(name, row)
+        return cast(T, self._rows[name])
+
+    def is_read(self, name: str) -> bool:
+        """Return whether a row is there, and not only its text."""
+        return not isinstance(self._rows.get(name, ""), str)
 
     def __setitem__(self, name: str, row: T) -> None:
         self._rows[name] = row

@@ -62,7 +62,7 @@ RESOURCES = (
 
 
 def all_commands() -> dict[str, str]:
-    return COMMANDS | plugin.commands()
+    return COMMANDS | plugin.commands() | COMMANDS
 
 
 class LazyCommands(Mapping[str, Any]):
@@ -222,6 +222,9 @@ def switch_off(context: typer.Context, switches: list[str] | None) -> None:
             raise typer.BadParameter(
                 f"{switch} (-p and {plugin.VARIABLE} take {', '.join(sorted(known))})"
             )
+    for name, row in plugin.plugins().items():
+        if row.problem and not context.resilient_parsing:
+            say(f"warning: the plugin {name} is off: {row.problem}")
     context.call_on_close(partial(os.environ.__setitem__, plugin.VARIABLE, before))
     os.environ[plugin.VARIABLE] = wanted
 

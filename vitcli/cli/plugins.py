@@ -18,10 +18,17 @@ def plugins(form: Format = "text") -> None:
         {
             "name": name,
             "state": plugin.why_off(name) or "on",
-            "adds": ", ".join([*row.commands, *(n for rows in row.rows.values() for n in rows)]),
+            "adds": ", ".join(added(row)),
+            "version": row.version,
+            "package": row.package,
             "about": row.about,
         }
         for name, row in plugin.plugins().items()
     ]
-    table = DataTable("plugins", ["name", "state", "adds", "about"], rows)
+    table = DataTable("plugins", ["name", "state", "adds", "version", "package", "about"], rows)
     emit_report(Report(tables=[table]), form)
+
+
+def added(row: plugin.Plugin) -> list[str]:
+    rows = [name for rows in row.rows.values() for name in rows]
+    return [*row.commands, *rows, *(f"options of {command}" for command in row.options)]

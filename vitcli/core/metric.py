@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import partial
 
-from vitcli.plugin import Target
+from vitcli.plugin import Registry, Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,8 @@ _ROWS = (
     _percent(name="image_accuracy", label="accuracy with the image alone"),
     _percent(name="sound_accuracy", label="accuracy with the sound alone"),
 )
-METRICS: dict[str, Metric] = {metric.name: metric for metric in _ROWS}
+METRICS = Registry[Metric]("metric")
+METRICS |= {metric.name: metric for metric in _ROWS}
 """The table of metrics by name. A number without a row has no unit."""
 
 

@@ -18,7 +18,7 @@ from vitcli.core.spec.optim import OPTIMIZERS, SCHEDULES
 from vitcli.core.spec.rows import Row, Spec
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, NORMS, PATCH_EMBEDS, POOLS, POS_EMBEDS
 from vitcli.core.spec.task import TASKS
-from vitcli.plugin import Registry
+from vitcli.plugin import Registry, package_of
 
 FIELDS: dict[str, Registry[Any]] = {
     "model.attention": ATTENTIONS,
@@ -69,6 +69,8 @@ def source_of(build: Callable[..., Any], name: str) -> str:
     with contextlib.suppress(OSError, TypeError):
         TEXTS[module.__name__] = inspect.getsource(module)
     root = module.__name__.partition(".")[0]
+    if package := package_of(root):
+        return package
     return f"{root}/" if module.__package__ else f"{root}.py"
 
 
@@ -176,7 +178,7 @@ def add_row(table: Any, row: Row | Metric, name: str) -> None:
     """Add a row to a table; a file or notebook that is run again replaces its rows."""
     if not name.isidentifier() or name.lower() in ("null", "true", "false"):
         raise ValueError(f"a part's name is letters, digits and _, and no word of YAML: {name!r}")
-    source = table[name].source if name in table else PYTHON
+    source = table[name].source if table.is_read(name) else PYTHON
     if not source.startswith(PYTHON) and (source != row.source or _source):
         owner = _places.get((id(table), name), source) if source else "vitcli"
         raise ValueError(f"{owner} has a part {name!r} already; give yours another name")

@@ -28,7 +28,7 @@ from vitcli.core.spec import FAMILIES, TASKS, DataSpec, ExperimentSpec, ModelSpe
 from vitcli.core.spec.data import split_name
 from vitcli.core.spec.own import PARTS, PYTHON, TEXTS, forget, registering
 from vitcli.core.spec.rows import table_of
-from vitcli.plugin import missing_for, plugins
+from vitcli.plugin import active, missing_for, plugins
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment.torch_state import unchanged
 from vitcli.runner.experiment.yaml_text import value_at
@@ -296,7 +296,8 @@ def _identity(name: str) -> str | None:
         return PYTHON if name.removeprefix(PYTHON) in PARTS.values() else None
     if not _is_file(name):
         load_packages()
-        return version(name) if name in (state.packages or ()) else None
+        of_plugins = {plugin.package for plugin in active()}
+        return version(name) if name in of_plugins.union(state.packages or ()) else None
     module = Path(name).stem
     if module in {imported.partition(".")[0] for imported in TEXTS} & sys.modules.keys():
         file = Path(str(sys.modules[module].__file__))

@@ -157,7 +157,7 @@ def _limits(table: Table, i: int) -> tuple[int, int]:
     cells = [row[i] for row in table.rows]
     body = max(map(cell_len, cells), default=0)
     column = table.columns[i]
-    words = unbroken(" ".join([column.header, *cells])).split()
+    words = [word for text in (column.header, *cells) for word in unbroken(text).split()]
     whole = body if not i else min(body, CELL_WIDTHS["r"]) if column.align == "r" else 1
     return max([*map(cell_len, words), whole, 1]), body
 

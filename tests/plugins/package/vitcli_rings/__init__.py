@@ -1,0 +1,8 @@
+from vitcli.plugin import Plugin
+
+plugin = Plugin(
+    about="attention on rings around the middle, and how round a model is",
+    rows={"model.attention": {"rings": "vitcli_rings.attention:Rings"}},
+    commands={"roundness": "vitcli_rings.command:roundness"},
+    options={"eval": "vitcli_rings.command:count"},
+)

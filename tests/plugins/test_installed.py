@@ -1,0 +1,74 @@
+"""A package that is installed adds a part, a command and an option, as the rooms do."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vitcli.version import PACKAGE
+
+PROJECT = Path(__file__).with_name("package")
+
+
+@pytest.fixture(scope="module")
+def rings(tmp_path_factory) -> Path:
+    target = tmp_path_factory.mktemp("site")
+    options = ["-q", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(target)]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(PROJECT)], check=True)
+    return target
+
+
+def vitcli(*words: object, where: Path | None = None, code: int = 0, **variables: str) -> str:
+    places = os.pathsep.join([str(PACKAGE.parent), *([str(where)] if where else [])])
+    done = subprocess.run(
+        [sys.executable, "-m", "vitcli", *map(str, words)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": places} | variables,
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout if not code else done.stderr
+
+
+def listed(where: Path, **variables: str) -> dict:
+    rows = json.loads(vitcli("plugins", "--json", where=where, **variables))["plugins"]
+    return {row["name"]: row for row in rows}
+
+
+def test_an_installed_plugin_adds_a_part_a_command_and_an_option(rings, tiny):
+    row = listed(rings)["rings"]
+    assert (row["state"], row["version"], row["package"]) == ("on", "0.3", "vitcli-rings")
+    words = ("train", tiny, "-s", "model.attention=rings", "--stop-after", 1, "-o", "run")
+    vitcli(*words, where=rings)
+    assert "vitcli-rings: '0.3'" in Path("run/config.yaml").read_text()
+    assert json.loads(vitcli("roundness", "run", where=rings))["roundness"] == 2
+    assert json.loads(vitcli("eval", "run", "--rings", "--json", where=rings))["rings"] == "test"
+    assert "vitcli-rings" in vitcli("train", "--resume", "run", code=2)
+    assert "rings" in vitcli("runs", "show", "run")
+    off = {"VITCLI_PLUGINS": "no:rings"}
+    assert listed(rings, **off)["rings"]["state"] == "switched off"
+    assert "rings" not in vitcli("eval", "--help", where=rings, **off)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("from vitcli.plugin", "from vitcli.plugins_of_1999", "ModuleNotFoundError"),
+        ("plugin = Plugin", "plugin = dict", "no Plugin"),
+        ('"model.attention": {"rings"', '"task.name": {"mae"', "task.name mae"),
+        ('"roundness": "', '"explain": "', "the command explain"),
+    ],
+)
+def test_a_broken_plugin_is_one_line_and_the_rest_works(rings, tmp_path, here, old, new, reason):
+    """Also one whose names are taken."""
+    site = shutil.copytree(rings, tmp_path / "site", ignore=shutil.ignore_patterns("*.pyc"))
+    path = site / "vitcli_rings" / "__init__.py"
+    path.write_text(path.read_text().replace(old, new))
+    assert reason in listed(site)["rings"]["state"]
+    talk = vitcli("roundness", "run", where=site, code=2)
+    assert talk.count("warning") == 1
+    assert "the plugin rings is off" in talk
