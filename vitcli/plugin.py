@@ -75,10 +75,14 @@ def commands() -> dict[str, str]:
     return {name: target for plugin in active() for name, target in plugin.commands.items()}
 
 
-def missing_for(field: str, name: object) -> str:
-    """Return which plugin would add this row to the table of a field, but is off; else nothing."""
+def missing_for(field: str, value: object) -> str:
+    """Return which plugin would add the row of a value, such as ``mae``, but is off; else nothing.
+
+    The row of ``parquet:PATH`` is ``parquet``.
+    """
+    row = value.partition(":")[0] if isinstance(value, str) else ""
     for owner, plugin in plugins().items():
-        if isinstance(name, str) and name in plugin.rows.get(field, {}) and why_off(owner):
+        if row in plugin.rows.get(field, {}) and why_off(owner):
             return f"needs the plugin {owner}, which is off"
     return ""
 
