@@ -150,10 +150,14 @@ def package_of(module: str) -> str:
     return ""
 
 
-def missing_for(field: str, name: object) -> str:
-    """Return which plugin would add this row to the table of a field, but is off; else nothing."""
+def missing_for(field: str, value: object) -> str:
+    """Return which plugin would add the row of a value, such as ``mae``, but is off; else nothing.
+
+    The row of ``parquet:PATH`` is ``parquet``.
+    """
+    row = value.partition(":")[0] if isinstance(value, str) else ""
     for owner, plugin in plugins().items():
-        if isinstance(name, str) and name in plugin.rows.get(field, {}) and why_off(owner):
+        if row in plugin.rows.get(field, {}) and why_off(owner):
             return f"needs the plugin {owner}, which is off"
     return ""
 
@@ -190,11 +194,9 @@ class Registry(MutableMapping[str, T]):
     def __getitem__(self, name: str) -> T:
         row = self._rows[name]
         if isinstance(row, str):
-            del self._rows[name]  # the decorator of an own part adds it
-            try:
-                self._rows.setdefault(name, load_target(row))
-            finally:
-                self._rows.setdefault(name, row)
+            loaded = load_target(row)
+            if not self.is_read(name):  # the decorator of an own part has added it
+                self._rows[name] = loaded
         return cast(T, self._rows[name])
 
     def is_read(self, name: str) -> bool:

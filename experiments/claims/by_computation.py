@@ -6,7 +6,7 @@ from typing import Any
 from experiments.claims import computed
 from experiments.claims.by_studies import of_parts
 from experiments.claims.item import Finding, Word
-from vitcli.core.inspect import random_tensors
+from vitcli.plugins.explain import random_tensors
 from vitcli.runner.study.significance import ALPHA, MeanError
 
 

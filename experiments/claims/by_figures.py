@@ -7,7 +7,7 @@ from experiments.claims import computed
 from experiments.claims.by_studies import against_resnet, of_parts, of_words
 from experiments.claims.item import Finding, Word
 from experiments.claims.result_files import Results, not_run
-from vitcli.core.inspect import random_tensors
+from vitcli.plugins.explain import random_tensors
 
 
 def attention_claim(*titles: str) -> Callable[[Results], Finding]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from experiments.claims.item import Finding, Word
 from experiments.claims.result_files import Results, not_run
-from vitcli.core.inspect import random_tensors
+from vitcli.plugins.explain import random_tensors
 from vitcli.runner.study.judgement import (
     Agreement,
     deciding_interval,

@@ -1,7 +1,7 @@
 """Claims that a computation decides: on random tensors with fixed seeds, on models, on schedules.
 
 Every function returns its numbers. ``by_computation.py`` turns them into verdicts. Numbers that
-``vitcli explain`` shows too are in ``vitcli/core/inspect/random_tensors.py``.
+``vitcli explain`` shows too are in ``vitcli/plugins/explain/random_tensors.py``.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.inspect.random_tensors import normal
+from vitcli.plugins.explain.random_tensors import normal
 
 SEEDS = tuple(range(8))
 

@@ -1,8 +1,5 @@
 """`vitcli data` on the embedded data set and on tiny folders; nothing is downloaded."""
 
-import json
-import shlex
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +12,9 @@ from PIL import Image
 from tests.cli import commands
 from tests.cli.commands import document, said
 from vitcli.core.data.source import DataSet, Images
-from vitcli.core.spec import DATA_SETS, DataSpec
+from vitcli.core.spec import DATA_SETS
 from vitcli.runner.data.cache import files_in_cache
 from vitcli.runner.data.contact_sheet import GAP, contact_sheet, tile_size
-from vitcli.runner.data.load import load_data
-from vitcli.runner.experiment.config import parse_sets
 
 vitcli = partial(commands.vitcli, "data")
 pytestmark = pytest.mark.usefixtures("here")
@@ -42,107 +37,14 @@ def test_info_of_ones_own_pictures(pictures):
     np.testing.assert_allclose(found["std"], pixels.std((0, 1, 2)), rtol=1e-6)
 
 
-@pytest.fixture
-def flawed(here) -> Path:
-    root, generator = here / "Käfer & Co", np.random.default_rng(0)
-    for split, count in (("train", 6), ("test", 2)):
-        for name in ("alt", "neu"):
-            folder = root / split / name
-            folder.mkdir(parents=True)
-            for i in range(count):
-                pixels = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
-                picture = Image.fromarray(pixels).resize((64, 48 + i), Image.Resampling.BICUBIC)
-                picture.save(folder / f"{split}{10 * i}.png")
-    train, test = root / "train", root / "test"
-    first = train / "alt" / "train0.png"
-    (test / "alt" / "same.png").write_bytes(first.read_bytes())
-    (train / "neu" / "twin.png").write_bytes((train / "alt" / "train10.png").read_bytes())
-    Image.open(train / "alt" / "train20.png").rotate(90, expand=True).save(test / "alt" / "t.jpg")
-    Image.open(train / "neu" / "train30.png").rotate(180).save(train / "neu" / "mirror.webp")
-    Image.open(train / "neu" / "train40.png").resize((40, 70)).save(test / "neu" / "flat.png")
-    (train / "alt" / "damaged.jpg").write_bytes(b"\xff\xd8\xff")
-    return root
-
-
-def test_check_names_each_problem_of_ones_own_pictures(flawed):
-    code, out, _ = vitcli("check", str(flawed), "--json", "--page", "page.html")
-    found = json.loads(out)
-    assert (code, found["num_problems"]) == (6, 5)
-    (bad,) = found["unreadable"]
-    assert bad["problem"].startswith("train/alt/damaged.jpg")
-    assert {(row["kind"], *sorted([row["picture"], row["other"]])) for row in found["pairs"]} == {
-        ("copies", "test/alt/same.png", "train/alt/train0.png"),
-        ("near", "test/alt/t.jpg", "train/alt/train20.png"),
-        ("near", "test/neu/flat.png", "train/neu/train40.png"),
-        ("twins", "train/alt/train10.png", "train/neu/twin.png"),
-        ("alike", "train/neu/mirror.webp", "train/neu/train30.png"),
-    }
-    assert sum(row["pictures"] for row in found["sizes"]) == 21
-    page = Path("page.html").read_text()
-    assert page.count("<img") == 10
-    assert "damaged.jpg" in page
-
-
-def test_check_leaves_the_copies_out_and_names_the_training_without_them(flawed):
-    (following,) = json.loads(vitcli("check", str(flawed), "--json")[1])["next"]
-    wanted = ["vitcli", "data", "check", str(flawed), "--leave-out", "copies.csv"]
-    assert shlex.split(following) == wanted
-    code, out, _ = vitcli(*wanted[2:-1], "ohne Kopien.csv", "--json")
-    assert code == 6
-    words = shlex.split(json.loads(out)["next"][0])
-    assert words[:4] == ["vitcli", "train", "finetune", "--data"]
-    sets = [word for word, before in zip(words[1:], words, strict=False) if before == "-s"]
-    found = {"data.name": words[4], "data.skip_bad": "--skip-bad" in words, **parse_sets(sets)}
-    data = {"name": f"imagefolder:{flawed}", "skip_bad": True, "corrections": "ohne Kopien.csv"}
-    assert found == {f"data.{field}": value for field, value in data.items()}
-    read = load_data(DataSpec(**data, val_split=0.2), on_message=print)
-    assert not read.leaks
-    assert not {"test/alt/t.jpg", "test/neu/flat.png"} & {*read.test.names}
-    twins = {"train/neu/twin.png", "train/alt/train10.png"}
-    assert not twins & {*read.train.names, *read.val.names}
-    assert (len(read.train), len(read.val), len(read.test)) == (10, 2, 4)
-
-
-def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictures):
-    said(0, "data", "check", f"imagefolder:{pictures}")
-    shutil.rmtree(pictures / "test" / "dark")
-    code, out, _ = vitcli("check", str(pictures), "--json", "--page", "page.html")
-    found = json.loads(out)
-    assert (code, found["num_problems"], found["untested"]) == (6, 1, ["dark"])
-    assert "dark</p>" in Path("page.html").read_text()
-    for folder, is_told in ((pictures, False), (pictures / "train", True)):
-        assert ("held out" in vitcli("check", folder)[1]) == is_told
-    told: list[str] = []
-    load_data(DataSpec(name=f"imagefolder:{pictures}"), on_message=told.append)
-    assert [text for text in told if "no test picture of 'dark'" in text]
-
-
-@pytest.mark.parametrize(
-    ("command", "option", "file", "content"),
-    [
-        ("check", "--leave-out", "labels.csv", None),
-        ("check", "--page", "notes.html", "<title>mine</title>"),
-        ("check", "--leave-out", "labelled.csv", "file,label\na.png,\nb.png,cat\n"),
-        ("info", "-o", "mine.png", "a drawing"),
-    ],
-)
-def test_no_file_is_replaced_that_the_command_did_not_write(
-    command, option, file, content, pictures, monkeypatch
-):
-    monkeypatch.chdir(pictures)
-    names = [*map(str, sorted(Path().rglob("*.png")))]
-    Image.open(names[0]).save("train/bright/0.png")
-    rows = [f"{name},{name.split('/')[1]}" for name in names]
-    Path("labels.csv").write_text("\n".join(["path,label", *rows]))
-    if content:
-        Path(file).write_text(content)
-    before = Path(file).read_bytes()
-    assert file in said(2, "data", command, "csv:labels.csv", option, file)
-    assert Path(file).read_bytes() == before
-    if content:
-        Path(file).unlink()
-        for _ in range(2):  # what it wrote may be replaced
-            assert vitcli(command, "csv:labels.csv", option, file)[0] in (0, 6)
+def test_info_replaces_no_file_that_it_did_not_write(pictures):
+    Path("mine.png").write_text("a drawing")
+    words = ("data", "info", f"imagefolder:{pictures}", "-o", "mine.png")
+    assert "mine.png" in said(2, *words)
+    assert Path("mine.png").read_text() == "a drawing"
+    Path("mine.png").unlink()
+    for _ in range(2):  # what it wrote may be replaced
+        said(0, *words)
 
 
 def test_what_is_on_this_machine_is_listed_with_its_place(monkeypatch, here):

@@ -20,7 +20,6 @@ from vitcli.core.metrics.classification import (
     wilson_interval,
 )
 from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_threshold
-from vitcli.core.metrics.retrieval import distinct, ranks, recall, retrieval
 
 
 def test_scores_equal_the_result_by_hand():
@@ -229,39 +228,6 @@ def test_few_labels_have_the_default_strength():
     found = probes.linear_probe(features[few], labels[few], 2)
     assert (found.strength, found.is_chosen) == (probes.DEFAULT_STRENGTH, False)
     assert found.layer.isfinite().all()
-
-
-def test_ranks_count_wrong_items_before_the_best_right_one():
-    items = F.normalize(torch.tensor([[1.0, 0.0], [0.9, 0.3], [0.0, 1.0], [0.6, 0.8]]), dim=1)
-    of_item = torch.tensor([0, 1, 2, 0])
-    queries = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    subject = torch.tensor([0, 1, 2, 0])
-    found = ranks(queries, items, subject, of_item)
-    assert found.tolist() == [0, 1, 3, 1], "a second item of the subject does not count"
-    assert [recall(found, k) for k in (1, 2, 4)] == [0.25, 0.75, 1.0]
-
-
-def test_equal_vectors_retrieve_nothing_and_portions_have_no_effect(monkeypatch):
-    vectors, subject = F.normalize(torch.ones(5, 3), dim=1), torch.arange(5)
-    assert ranks(vectors, vectors, subject, subject).tolist() == [4] * 5
-    queries, items = torch.randn(10, 3), torch.randn(7, 3)
-    subject, of_item = torch.arange(10) % 7, torch.arange(7)
-    whole = ranks(queries, items, subject, of_item)
-    monkeypatch.setattr("vitcli.core.metrics.retrieval.AT_ONCE", 4)
-    assert torch.equal(ranks(queries, items, subject, of_item), whole)
-
-
-def test_equal_numbers_have_one_first_place():
-    first, twin = distinct(torch.tensor([7, 2, 7, 7, 2, 9]))
-    assert first.tolist() == [1, 0, 5]
-    assert twin.tolist() == [1, 0, 1, 1, 0, 2]
-
-
-def test_retrieval_is_the_share_of_nearest_sounds_of_the_same_class():
-    places, labels = torch.eye(4, 64), torch.tensor([0, 1, 0, 1])
-    assert retrieval(places, places, labels) == 1
-    assert retrieval(places, places.roll(2, 0), labels) == 1, "another sound of the class is right"
-    assert retrieval(places, places.roll(1, 0), labels) == 0
 
 
 def test_mirroring_averages_probabilities_and_keeps_the_mode():

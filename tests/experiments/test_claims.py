@@ -14,7 +14,7 @@ from experiments.claims.by_results import FROM_RESULTS
 from experiments.claims.judge import ITEMS, JUDGED, judge, read_recorded
 from experiments.claims.result_files import Results
 from tests.fabricated_study import make_study
-from vitcli.core.inspect import random_tensors
+from vitcli.plugins.explain import random_tensors
 from vitcli.runner.errors import CheckError
 from vitcli.runner.study.table import to_json
 

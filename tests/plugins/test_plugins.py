@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import grimp
 import pytest
 
 import vitcli
@@ -23,6 +24,16 @@ def test_what_a_plugin_adds_can_be_imported(name):
         assert all(load_target(target) for target in rows.values())
     assert all(load_target(target) for target in added.commands.values())
     assert {*added.needs} <= plugin.plugins().keys()
+
+
+def test_plugins_import_only_those_that_they_need():
+    graph = grimp.build_graph("vitcli")
+    rooms = {name: f"vitcli.plugins.{name}" for name in plugin.plugins()}
+    for name, added in plugin.plugins().items():
+        others = [other for other in rooms if other not in (name, *added.needs)]
+        for other in others:
+            found = graph.find_shortest_chains(rooms[name], rooms[other], as_packages=True)
+            assert not found, (name, other)
 
 
 def test_without_a_plugin_its_rows_and_commands_and_what_needs_it_are_gone(monkeypatch):

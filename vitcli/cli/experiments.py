@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from vitcli import plugin
 from vitcli.cli import complete
 from vitcli.cli.console import emit_exactly, emit_report, say
 from vitcli.cli.options import Device, Format, Json, group, with_code
@@ -181,7 +182,8 @@ def check(device: Device = "cpu", form: Format = "text") -> None:
         for first in reports[:1]
         if "." in first.field and not wrong
     ]
-    following += [shlex.join(typed_command("data check", f"{name}:TEXT")) for name in data_sets]
+    if "data check" in plugin.commands():
+        following += [shlex.join(typed_command("data check", f"{name}:TEXT")) for name in data_sets]
     rows = [asdict(part) for part in reports]
     table = DataTable("parts", ["part", "field", "parameters", verdict], rows)
     emit_report(Report(tables=[table], next=following), form)

@@ -1,17 +1,11 @@
-"""Generated data: reproducible bytes of images, and sounds with their keys and spectrograms."""
+"""Generated images: reproducible bytes, splits and classes."""
 
 import hashlib
-import math
 
-import numpy as np
 import pytest
 import torch
-from torch.testing import assert_close
 
-from vitcli.core.data import mel
-from vitcli.core.data.keys import BANK, content_keys, noise, scramble, uniform
-from vitcli.core.data.mel import NUM_SAMPLES
-from vitcli.core.generated import gratings, scenes, shapes, sound
+from vitcli.core.generated import gratings, scenes, shapes
 from vitcli.core.generated.data_sets import generated_set
 from vitcli.core.generated.drawing import SIDE
 
@@ -43,126 +37,3 @@ def test_splits_and_seeds_differ_and_classes_are_balanced(name):
     seen = {image.numpy().tobytes() for image in train.pixels}
     assert len(seen) == 120
     assert not seen & {image.numpy().tobytes() for image in test.pixels}
-
-
-ALL = (1 << 64) - 1
-
-
-def splitmix(key: int) -> int:
-    """The last step of SplitMix64, as its authors' C code has it."""
-    key = ((key ^ (key >> 30)) * 0xBF58476D1CE4E5B9) & ALL
-    key = ((key ^ (key >> 27)) * 0x94D049BB133111EB) & ALL
-    return key ^ (key >> 31)
-
-
-def test_it_is_splitmix():
-    keys = torch.tensor([0, 1, -1, 2**62, -(2**63), 123456789])
-    found = [value & ALL for value in scramble(keys).tolist()]
-    assert found == [splitmix(key & ALL) for key in keys.tolist()]
-
-
-def test_a_key_depends_on_the_content_only():
-    pixels = torch.randint(256, (8, 3, 4, 4), dtype=torch.uint8)
-    keys = content_keys(pixels)
-    assert len(set(keys.tolist())) == 8
-    assert content_keys(pixels.flip(0)).equal(keys.flip(0))
-    changed = pixels.clone()
-    changed[0, 0, 0, 0] ^= 1
-    assert (content_keys(changed) != keys).tolist() == [True] + [False] * 7
-
-
-def test_numbers_are_uniform():
-    found = uniform(scramble(torch.arange(20_000)), 3)
-    assert 0 <= found.min() < found.max() < 1
-    for column in found.unbind(1):
-        counts = torch.histc(column, bins=10, min=0, max=1)
-        assert_close(counts, torch.full((10,), 2000.0), rtol=0.1, atol=0)
-    assert (torch.corrcoef(found.T) - torch.eye(3)).abs().max() < 0.03
-
-
-def test_noise_is_white_and_a_function_of_its_key():
-    keys = scramble(torch.arange(4))
-    found = noise(keys, 4096)
-    assert_close(found.std(1), torch.ones(4), rtol=0.05, atol=0)
-    assert_close(found.mean(1), torch.zeros(4), rtol=0, atol=0.08)
-    assert (torch.corrcoef(found) - torch.eye(4)).abs().max() < 0.08
-    assert noise(keys[2:3], 4096).equal(found[2:3])
-    assert noise(torch.tensor([BANK - 2]), 4).isfinite().all(), "the bank is a ring"
-
-
-def reference(sound: np.ndarray) -> np.ndarray:
-    """The log-mel spectrogram (M, F) of a sound (T,), frame by frame and sum by sum in float64."""
-    half = mel.WINDOW // 2
-    padded = np.concatenate([np.zeros((mel.WINDOW - mel.HOP) // 2), sound, np.zeros(mel.WINDOW)])
-    steps = np.arange(mel.WINDOW)
-    hann = 0.5 - 0.5 * np.cos(2 * np.pi * steps / mel.WINDOW)
-    top = 2595 * math.log10(1 + mel.RATE / 2 / 700)
-    edges = 700 * (10 ** (np.linspace(0, top, mel.NUM_BANDS + 2) / 2595) - 1)
-    found = np.zeros((mel.NUM_BANDS, mel.NUM_FRAMES))
-    for f in range(mel.NUM_FRAMES):
-        frame = padded[f * mel.HOP : f * mel.HOP + mel.WINDOW] * hann
-        turns = np.exp(-2j * np.pi * np.outer(np.arange(half + 1), steps) / mel.WINDOW)
-        power = np.abs(turns @ frame) ** 2
-        for m in range(mel.NUM_BANDS):
-            low, peak, high = edges[m : m + 3]
-            for k in range(half + 1):
-                hertz = k * mel.RATE / mel.WINDOW
-                rise, fall = (hertz - low) / (peak - low), (high - hertz) / (high - peak)
-                found[m, f] += max(0.0, min(rise, fall)) * power[k]
-    return np.log(found + mel.FLOOR)
-
-
-def test_a_spectrogram_equals_the_plain_reference_and_has_no_loudness():
-    sound = mel.unit_rms(torch.randn(1, mel.NUM_SAMPLES))
-    wanted = torch.from_numpy(reference(sound[0].double().numpy())).float()
-    assert_close(mel.log_mel(sound)[0], wanted, rtol=0, atol=1e-5)
-    sounds = torch.randn(2, mel.NUM_SAMPLES)
-    one, other = (mel.spectrograms(mel.unit_rms(x)) for x in (sounds, 0.01 * sounds))
-    assert one.shape == (2, 1, *mel.SHAPE)
-    assert_close(one, other, rtol=0, atol=1e-4)
-    assert_close(one.mean((1, 2, 3)), torch.zeros(2), rtol=0, atol=1e-5)
-    silence = mel.unit_rms(torch.zeros(1, mel.NUM_SAMPLES))
-    assert mel.spectrograms(silence).abs().max() < 1e-2
-
-
-KEYS = scramble(torch.arange(200))
-CLASSES = torch.arange(200) % 10
-
-
-def test_a_sound_depends_on_its_key_and_class_only():
-    whole = sound.synthesize(KEYS, CLASSES, 10, held_out=False)
-    assert whole.shape == (200, NUM_SAMPLES)
-    assert_close(whole.square().mean(1), torch.ones(200))
-    order = torch.randperm(200)[:7]
-    some = sound.synthesize(KEYS[order], CLASSES[order], 10, held_out=False)
-    assert_close(some, whole[order], rtol=0, atol=1e-5)
-    other = sound.synthesize(KEYS, (CLASSES + 1) % 10, 10, held_out=False)
-    assert ((other - whole).square().mean(1) > 0.5).all()
-
-
-def test_speakers_of_training_and_evaluation_are_disjoint():
-    shares = uniform(KEYS, 1)[:, 0]
-    here, there = (set(sound.choose_speakers(shares, held).tolist()) for held in (False, True))
-    assert here.isdisjoint(there)
-    assert len(here) > 30
-    assert len(there) == sound.HELD_OUT
-    voices = sound.speakers()
-    assert len(voices.unique(dim=0)) == len(voices) == sound.SPEAKERS + sound.HELD_OUT
-    one, other = (sound.synthesize(KEYS, CLASSES, 10, held_out=held) for held in (False, True))
-    assert ((one - other).square().mean(1) > 0.1).float().mean() > 0.9
-
-
-@pytest.mark.parametrize("num_classes", [1, 2, 10, 16, 17, 100, 1000])
-def test_every_class_has_its_own_melody(num_classes):
-    found = sound.melodies(num_classes)
-    assert len(found.unique(dim=0)) == num_classes
-    assert (found[:, 0] == 0).all(), "the first pitch does not tell the class"
-
-
-def test_the_number_of_cycles_is_the_integral_of_the_frequency():
-    pitches = torch.tensor([[400.0, 800.0, 200.0]])
-    place = torch.linspace(0, 1, 20_001)[None]
-    found = sound.cycles(place, pitches, torch.tensor([0.3]))
-    half = torch.cat([torch.linspace(400, 800, 10_001), torch.linspace(800, 200, 10_001)[1:]])
-    steps = (half[1:] + half[:-1]) / 2 * 0.3 / 20_000
-    assert_close(found[0, 1:], steps.double().cumsum(0).float(), rtol=1e-4, atol=1e-2)

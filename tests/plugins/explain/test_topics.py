@@ -16,7 +16,6 @@ from scipy.special import entr, softmax
 from tests.plugins.explain.made_up import SIZES, SMALL, bundled, lessons, make_subject
 from vitcli.cli.main import app
 from vitcli.core.data.augment import normalize
-from vitcli.core.inspect.random_tensors import normal
 from vitcli.core.models.image_model import build_model
 from vitcli.core.nn.patch_embed import patchify
 from vitcli.core.spec import VitSpec
@@ -25,6 +24,7 @@ from vitcli.plugins.explain import shown, subject
 from vitcli.plugins.explain.command import text
 from vitcli.plugins.explain.lesson import Lesson
 from vitcli.plugins.explain.lesson import page as page_of
+from vitcli.plugins.explain.random_tensors import normal
 from vitcli.plugins.explain.subject import check_model
 from vitcli.plugins.explain.topics import TOPICS
 from vitcli.runner.errors import ConfigError

@@ -11,11 +11,11 @@ from torch.testing import assert_close
 from tests.core.specs import BASE, noisy
 from tests.core.trainings import data_set, new_task
 from vitcli.core.data.batches import IMAGES_AT_ONCE
-from vitcli.core.data.keys import content_keys
-from vitcli.core.data.mel import NUM_SAMPLES, SHAPE, spectrograms, unit_rms
-from vitcli.core.generated import sound as sounds
 from vitcli.core.spec import ExperimentSpec
-from vitcli.plugins.fusion.fusion import Fusion
+from vitcli.plugins.fusion import synthetic as sounds
+from vitcli.plugins.fusion.fusion import Fusion, retrieval
+from vitcli.plugins.fusion.keys import content_keys
+from vitcli.plugins.fusion.mel import NUM_SAMPLES, SHAPE, spectrograms, unit_rms
 from vitcli.plugins.fusion.model import (
     CrossAttention,
     FusionModel,
@@ -213,3 +213,10 @@ def test_losses_of_single_modalities_are_added_with_their_weight():
     ]
     difference = weighted.losses(batch)["loss"] - plain.losses(batch)["loss"]
     assert_close(difference, 2 * sum(losses))
+
+
+def test_retrieval_is_the_share_of_nearest_sounds_of_the_same_class():
+    places, labels = torch.eye(4, 64), torch.tensor([0, 1, 0, 1])
+    assert retrieval(places, places, labels) == 1
+    assert retrieval(places, places.roll(2, 0), labels) == 1, "another sound of the class is right"
+    assert retrieval(places, places.roll(1, 0), labels) == 0

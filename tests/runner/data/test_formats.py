@@ -2,12 +2,12 @@
 
 import csv
 import io
-import json
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,14 +15,13 @@ import torch
 from PIL import Image
 from pydantic import ValidationError
 
+from tests.runner.data.own_pictures import CLASSES, Picture, draw_pictures, png
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DATA_READERS, DataSpec
-from vitcli.runner.data import picture_reader
 from vitcli.runner.data.cache import files_in_cache
-from vitcli.runner.data.check import check_folder
 from vitcli.runner.data.find import cache_root, check_name
 from vitcli.runner.data.get import get_data
-from vitcli.runner.data.labels import refuse_names
+from vitcli.runner.data.labels import names_alike, refuse_names
 from vitcli.runner.data.listing import group_of
 from vitcli.runner.data.load import data_status, describe_data, load_data
 from vitcli.runner.data.picture_reader import list_pictures
@@ -30,33 +29,11 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.yaml_text import Document, dump
 
 pytestmark = pytest.mark.usefixtures("cache")
-CLASSES = ("Löwe 🦁", "cat", "犬")
-
-
-class Picture(NamedTuple):
-    split: str
-    label: int
-    group: str
-    pixels: np.ndarray
 
 
 @pytest.fixture
 def pictures() -> list[Picture]:
-    generator = np.random.default_rng(0)
-    counts = {"train": 8, "test": 2, "valid": 2}
-    return [
-        Picture(split, label, f"{split} {label} {row // 2}", pixels)
-        for split, count in counts.items()
-        for label in range(len(CLASSES))
-        for row in range(count)
-        for pixels in [generator.integers(0, 256, (12, 10, 3), dtype=np.uint8)]
-    ]
-
-
-def png(pixels: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
+    return draw_pictures()
 
 
 def file_name(row: int, picture: Picture) -> str:
@@ -99,50 +76,18 @@ def write_npz(root: Path, pictures: list[Picture]) -> str:
     return f"npz:{path}"
 
 
-def write_table(root: Path, name: str = "x.parquet", facts: object = None, **columns: Any) -> str:
-    pa = pytest.importorskip("pyarrow", reason="needs the extra hub")
-    from pyarrow import parquet
-
-    values = {key: make(pa) if callable(make) else make for key, make in columns.items()}
-    table = pa.table(values).replace_schema_metadata(facts)
-    parquet.write_table(table, root / name, compression="zstd")
-    return f"parquet:{root / name}"
-
-
-def write_parquet(root: Path, pictures: list[Picture]) -> str:
-    feature = {"_type": "ClassLabel", "names": CLASSES}
-    features = {"image": {"_type": "Image"}, "label": feature}
-    facts = {"huggingface": json.dumps({"info": {"features": features}})}
-    root.mkdir()
-    for split in {each.split for each in pictures}:
-        own = [each for each in pictures if each.split == split]
-        write_table(
-            root,
-            f"{split or 'data'}-00000-of-00001.parquet",
-            facts,
-            image=[{"bytes": png(each.pixels), "path": None} for each in own],
-            label=[each.label for each in own],
-            group=[each.group for each in own],
-        )
-    return f"parquet:{root}"
-
-
-def write_hub(root: Path, pictures: list[Picture]) -> str:
-    datasets = pytest.importorskip("datasets", reason="needs the package datasets")
-    write_parquet(root, pictures)
-    datasets.config.HF_DATASETS_CACHE = root / "cache"
-    return f"hf:{root}"
-
-
 WRITERS: dict[str, Callable[[Path, list[Picture]], str]] = {
     "imagefolder": write_folder,
     "csv": write_csv,
     "npz": write_npz,
-    "parquet": write_parquet,
-    "hf": write_hub,
 }
+WITH_TEXTS = [*WRITERS]
+for plugin in [name for name in DATA_READERS if name not in WRITERS]:
+    writer = import_module(f"tests.plugins.{plugin}.writer")
+    WRITERS[plugin] = writer.write_pictures
+    WITH_TEXTS += [plugin] if hasattr(writer, "write_texts") else []
 EVERY = pytest.mark.parametrize("prefix", DATA_READERS)
-WITH_GROUPS = pytest.mark.parametrize("prefix", ["csv", "npz", "parquet"])
+WITH_GROUPS = pytest.mark.parametrize("prefix", [p for p in WITH_TEXTS if p != "imagefolder"])
 
 
 def load(name: str, **fields: Any) -> DataSet:
@@ -181,8 +126,8 @@ def test_each_format_gives_the_same_images(prefix, pictures, tmp_path):
 
 def write_texts(prefix: str, root: Path, texts: list[str]) -> str:
     files = [png(GENERATOR.integers(0, 256, (8, 8, 3), dtype=np.uint8)) for _ in texts]
-    if prefix == "parquet":
-        return write_table(root, image=files, label=texts)
+    if prefix not in ("imagefolder", "csv", "npz"):
+        return import_module(f"tests.plugins.{prefix}.writer").write_texts(root, files, texts)
     if prefix == "npz":
         images = [np.asarray(Image.open(io.BytesIO(file))) for file in files]
         return save(root, images=np.stack(images), labels=np.array(texts))
@@ -196,7 +141,7 @@ def write_texts(prefix: str, root: Path, texts: list[str]) -> str:
     return f"imagefolder:{root / 'x'}" if prefix == "imagefolder" else f"csv:{root / 'x' / 'x.csv'}"
 
 
-@pytest.mark.parametrize("prefix", [each for each in WRITERS if each != "hf"])
+@pytest.mark.parametrize("prefix", WITH_TEXTS)
 @pytest.mark.parametrize(
     ("texts", "classes", "noted", "problems"),
     [
@@ -229,7 +174,7 @@ def test_labels_mean_the_same_in_each_format(prefix, texts, classes, noted, prob
     data = load_data(DataSpec(name=name), on_message=told.append)
     assert sorted(data.class_names) == sorted(classes)
     assert any(noted in text for text in told if text.startswith("note")) == bool(noted)
-    assert check_folder(list_pictures(name), print).num_problems == problems
+    assert len(names_alike(data.class_names)) == problems
 
 
 def test_the_names_of_classes_can_be_read_back_or_are_refused():
@@ -315,9 +260,6 @@ def test_a_split_that_divides_a_group_is_a_leak(prefix, pictures, tmp_path):
     name = WRITERS[prefix](tmp_path / "own", torn)
     leaks = load(name).leaks
     assert sum(f"(group '{group}')" in leak for leak in leaks) == len(leaks) == 6
-    found = check_folder(list_pictures(name), print)
-    assert (found.num_problems, len(found.leaks)) == (6, 6)
-    assert not found.left_out, "no test picture would be left"
 
 
 def test_a_group_is_what_the_names_of_pictures_share(pictures, tmp_path):
@@ -479,105 +421,3 @@ def test_an_array_has_the_bytes_that_its_header_promises(header, tmp_path):
     rewrite(tmp_path / "x.npz", images=huge)
     with pytest.raises(InputError, match="images cannot be read"):
         load(name)
-
-
-PLAIN = [0, 1] * 10
-COARSE = {"fine_label": PLAIN, "coarse": PLAIN}
-CLASS_LABEL = {"_type": "ClassLabel", "names": ["b", "a"]}
-
-
-def write_columns(root: Path, features: object = None, **columns: Any) -> str:
-    """Write a Parquet file of 20 pictures; ``features`` is what the library datasets notes."""
-    files = [png(GENERATOR.integers(0, 256, (8, 8, 3), dtype=np.uint8)) for _ in range(20)]
-    facts = features if isinstance(features, str) else json.dumps({"info": {"features": features}})
-    return write_table(root, facts={"huggingface": facts}, image=files, **columns)
-
-
-@pytest.mark.parametrize(
-    ("features", "columns", "classes", "noted"),
-    [
-        ({"label": CLASS_LABEL, "x": [1]}, {"label": PLAIN, "x": [[1]] * 20}, ("b", "a"), "x"),
-        ({}, {"label": [b"x", b"y"] * 10}, ("x", "y"), ""),
-        ({}, {"label": PLAIN, "split": ["train"] * 20}, ("0", "1"), "not used: split"),
-        ({}, {"label": [0.0, 1.0, float("nan"), None] * 5}, ("0.0", "1.0"), "10 pictures"),
-        ({}, {"label": PLAIN, "labels": PLAIN}, ("0", "1"), "'labels' is not used"),
-        (dict.fromkeys(COARSE, CLASS_LABEL), COARSE, ("b", "a"), "'coarse' is not used"),
-        ([1], {"label": PLAIN}, ("0", "1"), ""),
-        ({"image": 3, "label": None}, {"label": PLAIN}, ("0", "1"), ""),
-        ("[" * 100_000, {"label": PLAIN}, ("0", "1"), ""),
-        ({}, {"label": [[0, 1], [1]] * 10}, (), "several"),
-        ({"label": [CLASS_LABEL]}, {"label": [[0], [1]] * 10}, (), "several"),
-        ({}, {"label": [{"a": 1}, {"a": 2}] * 10}, (), "several"),
-        ({"label": {"names": 5}}, {"label": PLAIN}, (), "names"),
-        ({"label": {"names": [["a"], "b"]}}, {"label": PLAIN}, (), "names"),
-        ({"label": {"names": ["a", "a "]}}, {"label": PLAIN}, (), "two classes"),
-        ({}, {"label": ["a", ""] * 10}, (), "row 2"),
-        ({}, {"label": ["a", "b\0"] * 10}, (), "row 2"),
-        ({}, {"label": [b"a", b"\xff"] * 10}, (), "decode"),
-        ({}, {"label": lambda pa: pa.array([2**55, 1] * 10, pa.timestamp("ms"))}, (), "range"),
-        ({}, {"label": lambda pa: pa.array([2**62, 1] * 10, pa.duration("s"))}, (), "large"),
-    ],
-)  # fmt: skip
-def test_columns_of_parquet_are_read_or_refused_in_one_line(
-    features, columns, classes, noted, tmp_path
-):
-    name = write_columns(tmp_path, features, **columns)
-    if not classes:
-        with pytest.raises(InputError, match=noted) as caught:
-            load(name)
-        assert "\n" not in str(caught.value)
-        assert str(caught.value).startswith(str(tmp_path / "x"))
-        return
-    for _ in range(2):  # the second time from the cache
-        folder = list_pictures(name)
-        assert (folder.class_names, noted in " ".join(folder.notes)) == (classes, True)
-        assert bool(folder.notes) == bool(noted)
-
-
-@pytest.mark.parametrize("file", ["facts.json", "labels.csv", "all-0/00000003"])
-@pytest.mark.parametrize("content", [b"", b"{}", None])
-def test_a_damaged_copy_of_parquet_in_the_cache_is_made_again(file, content, tmp_path):
-    name = write_columns(tmp_path, label=PLAIN)
-    before = load(name).data_hash
-    (copy,) = (cache_root() / "unpacked").glob(f"*/{file}")
-    copy.unlink() if content is None else copy.write_bytes(content)
-    assert load(name).data_hash == before
-    assert copy.stat().st_size > 2
-
-
-def test_the_copy_of_parquet_is_synced_before_it_is_used(tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr("os.sync", lambda: seen.append([*cache_root().rglob("facts.json")]))
-    load(write_columns(tmp_path, label=PLAIN))
-    assert seen == [[]], "the facts, which make the copy valid, come after the sync"
-
-
-def test_a_file_of_parquet_that_would_fill_the_disk_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("vitcli.runner.data.formats.parquet.MAX_BYTES", 2**20)
-    bomb = [bytes(2**20)] * 20
-    name = write_table(tmp_path, image=lambda pa: pa.array(bomb).dictionary_encode(), label=PLAIN)
-    with pytest.raises(InputError, match="MiB"):
-        load(name)
-    assert not [*(cache_root() / "unpacked").glob("unpacking-*")]
-
-
-def test_files_of_parquet_have_the_same_classes(pictures, tmp_path, monkeypatch):
-    name, file = write_parquet(tmp_path / "own", pictures), "test-00000-of-00001.parquet"
-    monkeypatch.setitem(globals(), "CLASSES", ("Löwe 🦁", "dog", "犬"))
-    other = write_parquet(tmp_path / "other", pictures).removeprefix("parquet:")
-    Path(other, file).replace(tmp_path / "own" / file)
-    with pytest.raises(InputError, match="'cat' is a class of some of the files only"):
-        list_pictures(name)
-
-
-@pytest.mark.parametrize("prefix", ["parquet", "hf"])
-def test_a_missing_package_is_named(prefix, monkeypatch):
-    monkeypatch.setattr(picture_reader, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install '\.\[hub\]'"):
-        load(f"{prefix}:x")
-
-
-def test_a_data_set_of_the_hub_is_not_downloaded_by_a_training():
-    pytest.importorskip("datasets", reason="needs the package datasets")
-    with pytest.raises(InputError, match="vitcli data get hf:nobody/nothing"):
-        load("hf:nobody/nothing")

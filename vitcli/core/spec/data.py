@@ -18,7 +18,7 @@ from vitcli.core.spec.rows import (
     Size,
     Spec,
 )
-from vitcli.plugin import Registry, Target
+from vitcli.plugin import Registry, Target, missing_for
 
 FORMATS = "vitcli.runner.data.formats"
 
@@ -61,22 +61,6 @@ DATA_READERS |= {
         about="NumPy arrays: images and labels, or train_images, train_labels, test_images ...",
         build=f"{FORMATS}.npz:open_npz",
         example="npz:bloodmnist.npz",
-    ),
-    "parquet": DataReader(
-        about="a folder of train-*.parquet and test-*.parquet with the columns image and label",
-        build=f"{FORMATS}.parquet:list_parquet",
-        example="parquet:beans/data",
-        kept=f"{FORMATS}.parquet:unpacked_folders",
-        packages=("pyarrow",),
-    ),
-    "hf": DataReader(
-        about="a data set of the Hugging Face Hub, after vitcli data get hf:NAME",
-        build=f"{FORMATS}.parquet:list_hub",
-        example="hf:beans",
-        is_path=False,
-        fetch=f"{FORMATS}.parquet:fetch_hub",
-        kept=f"{FORMATS}.parquet:hub_folders",
-        packages=("datasets", "pyarrow"),
     ),
 }
 
@@ -196,7 +180,7 @@ class DataSpec(Spec):
 
     name: str = "shapes"
     """Data set: scenes, shapes, gratings, cifar10, cifar100, svhn, fashion-mnist, mnist, or your
-    own: imagefolder:PATH, csv:PATH, npz:PATH, parquet:PATH or hf:NAME."""
+    own, such as imagefolder:PATH, csv:PATH or npz:PATH: ``vitcli data ls`` lists all forms."""
     resize: Size | None = None
     """Height and width in pixels to which every image is resized when it is read. One integer means
     a square. Unset keeps the size of the data set."""
@@ -240,7 +224,8 @@ class DataSpec(Spec):
     @classmethod
     def _check_name(cls, name: str) -> str:
         if name not in DATA_SETS and not split_name(name):
-            raise ValueError(f"{name!r} is not one of {', '.join(DATA_SETS)}, {list_own()}")
+            known = f"{name!r} is not one of {', '.join(DATA_SETS)}, {list_own()}"
+            raise ValueError(missing_for(DATA_READERS.field, name) or known)
         return name
 
     @model_validator(mode="after")

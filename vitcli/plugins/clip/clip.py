@@ -17,7 +17,6 @@ from vitcli.core.data.batches import Batch, EpochPlan, limit_images
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images, evenly_spaced
 from vitcli.core.metrics.classification import accuracy
-from vitcli.core.metrics.retrieval import distinct, ranks, recall
 from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.objectives.pictures import Grid, Picture, Table
 from vitcli.core.randomness import keyed_generator
@@ -27,6 +26,7 @@ from vitcli.core.torch_use import without_autocast
 from vitcli.plugins.clip.captions import CHANGES, KINDS, CaptionBook, most_frequent, phrase
 from vitcli.plugins.clip.changes import change
 from vitcli.plugins.clip.model import ImageTextModel, caption_book, clip_spec
+from vitcli.plugins.clip.retrieval import distinct, ranks, recall
 from vitcli.plugins.clip.spec import ClipSpec
 from vitcli.plugins.clip.tokens import (
     UNKNOWN,

@@ -12,16 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.inspect.random_tensors import (
-    batch_norm,
-    layer_norm,
-    norm_errors,
-    normal,
-    permutation_errors,
-    reach_of_attention,
-    reach_of_convolution,
-    score_variance,
-)
 from vitcli.core.inspect.statistics import attention_entropy
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import HeadDimScale, Position
@@ -32,6 +22,16 @@ from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec.slots import ATTN_SCALES, NORMS, PATCH_EMBEDS
 from vitcli.plugins.explain.drawings import arrows, bars, heat, photo, spotlight, strip
 from vitcli.plugins.explain.lesson import Shown, Texts
+from vitcli.plugins.explain.random_tensors import (
+    batch_norm,
+    layer_norm,
+    norm_errors,
+    normal,
+    permutation_errors,
+    reach_of_attention,
+    reach_of_convolution,
+    score_variance,
+)
 from vitcli.plugins.explain.subject import Layer, Subject, attention_branch
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.text import quantity

@@ -3,7 +3,8 @@
 Each image has a sound of its class, generated or read from a file. Sounds and noise are functions
 of the image's content, its class and, in training, seed and epoch.
 
-Axes: B batch, N images, C channels, H W pixels, T samples, M mel bands, F frames, K classes.
+Axes: B batch, N images, C channels, H W pixels, T samples, M mel bands, F frames, K classes,
+E width of the joint space.
 """
 
 import math
@@ -15,19 +16,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.data.batches import Batch, EpochPlan, limit_images
-from vitcli.core.data.keys import content_keys, keys_for, noise, scramble
-from vitcli.core.data.mel import spectrograms, unit_rms
 from vitcli.core.data.source import DataSet, Images
-from vitcli.core.generated.sound import synthesize
 from vitcli.core.metrics.classification import accuracy, measure_logits
-from vitcli.core.metrics.retrieval import retrieval
 from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.objectives.pictures import Grid, Heat, Picture
 from vitcli.core.randomness import seed_of
 from vitcli.core.ranks import gather
 from vitcli.core.spec import ExperimentSpec
+from vitcli.plugins.fusion.keys import content_keys, keys_for, noise, scramble
+from vitcli.plugins.fusion.mel import spectrograms, unit_rms
 from vitcli.plugins.fusion.model import Alone, FusionModel, JointSpace, build_fusion
 from vitcli.plugins.fusion.spec import FusionSpec
+from vitcli.plugins.fusion.synthetic import synthesize
+
+RETRIEVED = 1000
+"""Number of pairs, evenly spaced over a split, among which sounds are retrieved."""
 
 
 class Fusion(Task):
@@ -218,3 +221,16 @@ class Fusion(Task):
             colour_label="log energy, normalised",
         )
         return {"images": seen, "sounds": heard}
+
+
+def retrieval(images: Tensor, sounds: Tensor, labels: Tensor) -> float:
+    """Return the share of images whose most similar sound has their class: (N, E), (N, E), (N,).
+
+    The sounds are those of at most ``RETRIEVED`` pairs, evenly spaced. Chance is the share of a
+    class.
+    """
+    count = min(RETRIEVED, len(labels))
+    chosen = torch.arange(count, device=labels.device) * len(labels) // count
+    images, sounds, labels = images[chosen], sounds[chosen], labels[chosen]
+    nearest = (images.float() @ sounds.float().mT).argmax(1)
+    return (labels[nearest] == labels).double().mean().item()

@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.data.mel import SHAPE
 from vitcli.core.models.layers import build_patch_embed, build_table
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import TokenShape
@@ -25,6 +24,7 @@ from vitcli.core.spec import ExperimentSpec, VitSpec
 from vitcli.core.spec.rows import make
 from vitcli.core.spec.slots import INITS
 from vitcli.core.torch_use import without_autocast
+from vitcli.plugins.fusion.mel import SHAPE
 from vitcli.plugins.fusion.spec import FUSIONS, FusionSpec
 
 Alone = tuple[int, int]

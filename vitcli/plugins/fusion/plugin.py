@@ -2,5 +2,8 @@ from vitcli.plugin import Plugin
 
 plugin = Plugin(
     about="classification of an image together with a sound",
-    rows={"task.name": {"fusion": "vitcli.plugins.fusion.spec:ROW"}},
+    rows={
+        "task.name": {"fusion": "vitcli.plugins.fusion.spec:ROW"},
+        "extra": {"sound": "vitcli.plugins.fusion.sound_file:SOUNDS"},
+    },
 )

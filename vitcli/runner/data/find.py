@@ -16,6 +16,7 @@ import platformdirs
 from vitcli.core.spec import DATA_READERS, DATA_SETS
 from vitcli.core.spec.data import list_own, split_name
 from vitcli.core.spec.own import NEEDS_CODE
+from vitcli.plugin import missing_for
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.text import did_you_mean, printable, quoted
@@ -97,6 +98,8 @@ def check_name(name: str, where: str = "", *, takes_code: bool = False) -> None:
     """
     if name in DATA_SETS or own_path(name):
         return
+    if missing := missing_for(DATA_READERS.field, name):
+        raise ConfigError(f"{where}{printable(name)}: {missing}")
     path = Path(os.path.expanduser(name))
     prefix = "imagefolder" if path.is_dir() else path.suffix[1:]
     if name and path.exists() and prefix in DATA_READERS:

@@ -23,7 +23,7 @@ from torch import Tensor
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import DATA_READERS, DataSpec
 from vitcli.core.spec.data import DataReader
-from vitcli.plugin import load_target
+from vitcli.plugin import commands, load_target
 from vitcli.runner.data.arrays import (
     Size,
     arranged,
@@ -345,7 +345,8 @@ def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
         ]
         if pairs:
             count = f"{len(pairs):,} of {len(getattr(data, split)):,}"
-            more = "; 'vitcli data check' looks for more" if row == "near" else ""
+            has_more = row == "near" and "data check" in commands()
+            more = "; 'vitcli data check' looks for more" if has_more else ""
             notes.append(f"note: {count} {what}{more}:\n{listed(pairs, NUM_SHOWN)}")
     return notes
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.data.find import Listener, cache_root, explain_write_errors, is_offline
+from vitcli.runner.data.find import cache_root, explain_write_errors
 from vitcli.runner.data.formats.csv_file import COLUMNS, OPTIONAL, list_csv
 from vitcli.runner.data.labels import stripped
 from vitcli.runner.data.listing import PictureFolder, file_version, split_of
@@ -69,10 +69,10 @@ def list_parquet(path: Path) -> PictureFolder:
 
 
 def unpacked_folders(path: Path) -> list[Path]:
-    return [_place("unpacked", str(path.resolve()))]
+    return [cache_folder("unpacked", str(path.resolve()))]
 
 
-def _place(kind: str, name: str) -> Path:
+def cache_folder(kind: str, name: str) -> Path:
     digest = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()
     return cache_root() / kind / digest[:12]
 
@@ -201,57 +201,3 @@ def _columns(schema: Any, notes: list[str]) -> tuple[str, str, list[str]]:
     if not isinstance(names, list) or not all(isinstance(name, str | int) for name in names):
         raise ValueError(f"the names of the classes of {label!r} are not a list of texts")
     return image, label, [composed(str(name)) for name in names]
-
-
-# Data sets of the Hub
-
-
-def list_hub(name: str) -> PictureFolder:
-    """List a data set of the Hub on this machine: ``cifar10``, ``OWNER/NAME``, ``NAME:CONFIG``."""
-    place, _ = hub_folders(name)
-    if not [*place.glob("*.parquet")]:
-        try:
-            _keep(name, place, offline=True)
-        except InputError as error:
-            hint = f"download it: vitcli data get hf:{name}"
-            raise InputError(f"hf:{printable(name)} is not on this machine; {hint}") from error
-    return list_parquet(place)
-
-
-def fetch_hub(name: str, offline: bool, on_message: Listener) -> PictureFolder:
-    if not is_offline(offline):
-        with contextlib.suppress(InputError):
-            return list_hub(name)
-        url = f"https://huggingface.co/datasets/{name.partition(':')[0]}"
-        on_message(f"downloading {printable(url)} to the cache of the library datasets")
-        _keep(name, hub_folders(name)[0], offline=False)
-    return list_hub(name)
-
-
-def hub_folders(name: str) -> list[Path]:
-    place = _place("hub", name)
-    return [place, *unpacked_folders(place)]
-
-
-def _keep(name: str, place: Path, *, offline: bool) -> None:
-    import datasets
-    from huggingface_hub import constants
-
-    before = datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE
-    datasets.disable_progress_bars()
-    repository, _, config = name.partition(":")
-    with explain_write_errors(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with scratch_folder(place.parent, "loading-") as scratch:
-            try:
-                datasets.config.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE = offline
-                found = datasets.load_dataset(repository, config or None)
-                for split, rows in found.items():
-                    rows.to_parquet(str(scratch / "new" / f"{split}.parquet"))
-            except Exception as error:  # of many kinds
-                reason = printable(str(error).partition("\n")[0])
-                raise InputError(f"hf:{printable(name)} cannot be loaded: {reason}") from error
-            finally:
-                datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE = before
-            shutil.rmtree(place, ignore_errors=True)
-            (scratch / "new").rename(place)

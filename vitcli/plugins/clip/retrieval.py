@@ -1,4 +1,4 @@
-"""Retrieval: how well one kind of thing finds another one in a joint space.
+"""Retrieval: how well images find captions in a joint space, and captions images.
 
 Axes: N queries, M items, E width of the joint space.
 """
@@ -8,8 +8,6 @@ from torch import Tensor
 
 AT_ONCE = 1024
 """Number of queries whose similarities are held at once."""
-RETRIEVED = 1000
-"""Number of pairs, evenly spaced over a split, among which sounds are retrieved."""
 
 
 def distinct(numbers: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,16 +39,3 @@ def ranks(queries: Tensor, items: Tensor, subject: Tensor, of_item: Tensor) -> T
 def recall(ranks: Tensor, count: int) -> float:
     """Return the share of ranks below ``count``."""
     return (ranks < count).double().mean().item()
-
-
-def retrieval(images: Tensor, sounds: Tensor, labels: Tensor) -> float:
-    """Return the share of images whose most similar sound has their class: (N, E), (N, E), (N,).
-
-    The sounds are those of at most ``RETRIEVED`` pairs, evenly spaced. Chance is the share of a
-    class.
-    """
-    count = min(RETRIEVED, len(labels))
-    chosen = torch.arange(count, device=labels.device) * len(labels) // count
-    images, sounds, labels = images[chosen], sounds[chosen], labels[chosen]
-    nearest = (images.float() @ sounds.float().mT).argmax(1)
-    return (labels[nearest] == labels).double().mean().item()

@@ -13,9 +13,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from vitcli.core.data.keys import uniform
-from vitcli.core.data.mel import NUM_SAMPLES, RATE, unit_rms
 from vitcli.core.randomness import keyed_generator
+from vitcli.plugins.fusion.keys import uniform
+from vitcli.plugins.fusion.mel import NUM_SAMPLES, RATE, unit_rms
 
 CPU = torch.device("cpu")
 LEVELS = (-0.75, -0.25, 0.25, 0.75)

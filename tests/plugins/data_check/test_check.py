@@ -1,0 +1,135 @@
+"""`vitcli data check` on tiny folders."""
+
+import json
+import shlex
+import shutil
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.cli import commands
+from tests.cli.commands import said
+from tests.runner.data.own_pictures import draw_pictures
+from tests.runner.data.test_formats import write_csv
+from vitcli.core.spec import DataSpec
+from vitcli.plugins.data_check.check import check_folder
+from vitcli.runner.data.load import load_data
+from vitcli.runner.data.picture_reader import list_pictures
+from vitcli.runner.experiment.config import parse_sets
+
+vitcli = partial(commands.vitcli, "data")
+pytestmark = pytest.mark.usefixtures("here")
+
+
+@pytest.fixture
+def flawed(here) -> Path:
+    root, generator = here / "Käfer & Co", np.random.default_rng(0)
+    for split, count in (("train", 6), ("test", 2)):
+        for name in ("alt", "neu"):
+            folder = root / split / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                pixels = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+                picture = Image.fromarray(pixels).resize((64, 48 + i), Image.Resampling.BICUBIC)
+                picture.save(folder / f"{split}{10 * i}.png")
+    train, test = root / "train", root / "test"
+    first = train / "alt" / "train0.png"
+    (test / "alt" / "same.png").write_bytes(first.read_bytes())
+    (train / "neu" / "twin.png").write_bytes((train / "alt" / "train10.png").read_bytes())
+    Image.open(train / "alt" / "train20.png").rotate(90, expand=True).save(test / "alt" / "t.jpg")
+    Image.open(train / "neu" / "train30.png").rotate(180).save(train / "neu" / "mirror.webp")
+    Image.open(train / "neu" / "train40.png").resize((40, 70)).save(test / "neu" / "flat.png")
+    (train / "alt" / "damaged.jpg").write_bytes(b"\xff\xd8\xff")
+    return root
+
+
+def test_check_names_each_problem_of_ones_own_pictures(flawed):
+    code, out, _ = vitcli("check", str(flawed), "--json", "--page", "page.html")
+    found = json.loads(out)
+    assert (code, found["num_problems"]) == (6, 5)
+    (bad,) = found["unreadable"]
+    assert bad["problem"].startswith("train/alt/damaged.jpg")
+    assert {(row["kind"], *sorted([row["picture"], row["other"]])) for row in found["pairs"]} == {
+        ("copies", "test/alt/same.png", "train/alt/train0.png"),
+        ("near", "test/alt/t.jpg", "train/alt/train20.png"),
+        ("near", "test/neu/flat.png", "train/neu/train40.png"),
+        ("twins", "train/alt/train10.png", "train/neu/twin.png"),
+        ("alike", "train/neu/mirror.webp", "train/neu/train30.png"),
+    }
+    assert sum(row["pictures"] for row in found["sizes"]) == 21
+    page = Path("page.html").read_text()
+    assert page.count("<img") == 10
+    assert "damaged.jpg" in page
+
+
+def test_check_leaves_the_copies_out_and_names_the_training_without_them(flawed):
+    (following,) = json.loads(vitcli("check", str(flawed), "--json")[1])["next"]
+    wanted = ["vitcli", "data", "check", str(flawed), "--leave-out", "copies.csv"]
+    assert shlex.split(following) == wanted
+    code, out, _ = vitcli(*wanted[2:-1], "ohne Kopien.csv", "--json")
+    assert code == 6
+    words = shlex.split(json.loads(out)["next"][0])
+    assert words[:4] == ["vitcli", "train", "finetune", "--data"]
+    sets = [word for word, before in zip(words[1:], words, strict=False) if before == "-s"]
+    found = {"data.name": words[4], "data.skip_bad": "--skip-bad" in words, **parse_sets(sets)}
+    data = {"name": f"imagefolder:{flawed}", "skip_bad": True, "corrections": "ohne Kopien.csv"}
+    assert found == {f"data.{field}": value for field, value in data.items()}
+    read = load_data(DataSpec(**data, val_split=0.2), on_message=print)
+    assert not read.leaks
+    assert not {"test/alt/t.jpg", "test/neu/flat.png"} & {*read.test.names}
+    twins = {"train/neu/twin.png", "train/alt/train10.png"}
+    assert not twins & {*read.train.names, *read.val.names}
+    assert (len(read.train), len(read.val), len(read.test)) == (10, 2, 4)
+
+
+def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictures):
+    said(0, "data", "check", f"imagefolder:{pictures}")
+    shutil.rmtree(pictures / "test" / "dark")
+    code, out, _ = vitcli("check", str(pictures), "--json", "--page", "page.html")
+    found = json.loads(out)
+    assert (code, found["num_problems"], found["untested"]) == (6, 1, ["dark"])
+    assert "dark</p>" in Path("page.html").read_text()
+    for folder, is_told in ((pictures, False), (pictures / "train", True)):
+        assert ("held out" in vitcli("check", folder)[1]) == is_told
+    told: list[str] = []
+    load_data(DataSpec(name=f"imagefolder:{pictures}"), on_message=told.append)
+    assert [text for text in told if "no test picture of 'dark'" in text]
+
+
+@pytest.mark.parametrize(
+    ("option", "file", "content"),
+    [
+        ("--leave-out", "labels.csv", None),
+        ("--page", "notes.html", "<title>mine</title>"),
+        ("--leave-out", "labelled.csv", "file,label\na.png,\nb.png,cat\n"),
+    ],
+)
+def test_no_file_is_replaced_that_the_command_did_not_write(
+    option, file, content, pictures, monkeypatch
+):
+    monkeypatch.chdir(pictures)
+    names = [*map(str, sorted(Path().rglob("*.png")))]
+    Image.open(names[0]).save("train/bright/0.png")
+    rows = [f"{name},{name.split('/')[1]}" for name in names]
+    Path("labels.csv").write_text("\n".join(["path,label", *rows]))
+    if content:
+        Path(file).write_text(content)
+    before = Path(file).read_bytes()
+    assert file in said(2, "data", "check", "csv:labels.csv", option, file)
+    assert Path(file).read_bytes() == before
+    if content:
+        Path(file).unlink()
+        for _ in range(2):  # what it wrote may be replaced
+            assert vitcli("check", "csv:labels.csv", option, file)[0] in (0, 6)
+
+
+def test_a_divided_group_is_a_problem_that_only_a_person_can_solve(tmp_path):
+    pictures = draw_pictures()
+    group = pictures[0].group
+    torn = [each._replace(group=group) if each.split == "test" else each for each in pictures]
+    found = check_folder(list_pictures(write_csv(tmp_path / "own", torn)), print)
+    assert (found.num_problems, len(found.leaks)) == (6, 6)
+    assert not found.left_out, "no test picture would be left"

@@ -1,0 +1,146 @@
+"""`vitcli data check`: the problems of one's own pictures."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vitcli.cli.console import emit_report, say
+from vitcli.cli.data import class_counts, size_of
+from vitcli.cli.options import Format, with_code
+from vitcli.runner.errors import CheckError
+from vitcli.runner.report.report import SHARE, DataTable, Fact, Report, facts_of, hidden
+from vitcli.runner.text import quantity
+
+if TYPE_CHECKING:
+    from vitcli.plugins.data_check.check import FolderCheck
+
+NUM_LISTED = 20
+
+
+@with_code
+def check(
+    folder: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER",
+            help="Folder of pictures, with a folder for each class, or another form of"
+            " 'vitcli data ls', such as csv:labels.csv.",
+        ),
+    ],
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html",
+            help="Write a page with the pictures that are the same or look alike.",
+            show_default=False,
+        ),
+    ] = None,
+    leave_out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="Write the copies into a file for data.corrections, which leaves them out.",
+            show_default=False,
+        ),
+    ] = None,
+    form: Format = "text",
+) -> None:
+    """Look for problems of your own pictures before a training.
+
+    It finds damaged files, pictures in two classes, classes without a test picture, and test
+    pictures that are copies of training pictures: equal, turned, mirrored, resized, cut or saved
+    again. If there are some, the exit code is 6.
+
+    \b
+    Example:
+      vitcli data check pictures --page check.html --leave-out copies.csv
+    """
+    from vitcli.plugins.data_check import check as checked
+    from vitcli.runner import files
+    from vitcli.runner.data.find import check_name, own_path
+    from vitcli.runner.data.picture_reader import list_pictures
+
+    for path in filter(None, (page, leave_out)):
+        files.require_folder(path)
+    checked.refuse_other_files(page, leave_out)
+    if not Path(folder).is_dir() and (":" in folder or Path(folder).is_file()):
+        check_name(folder, takes_code=True)
+    name = folder if own_path(folder) else f"imagefolder:{folder}"
+    found = checked.check_folder(list_pictures(name), say)
+    if page is not None:
+        with files.errors_name(page):
+            files.commit(page, checked.page(found).encode())
+    if leave_out is not None and found.left_out:
+        with files.errors_name(leave_out):
+            files.commit(leave_out, checked.corrections(found).encode())
+    following = command_after(folder, found, leave_out)
+    written = [path for path in (page, leave_out if found.left_out else None) if path]
+    emit_report(replace(check_report(found), files=written, next=[following]), form)
+    if found.num_problems:
+        hint = "" if page else "; --page check.html shows the pictures"
+        raise CheckError(f"{folder}: {quantity(found.num_problems, 'problem')}{hint}")
+
+
+def command_after(folder: str, found: "FolderCheck", leave_out: Path | None) -> str:
+    from vitcli.runner.data.find import own_path
+    from vitcli.runner.experiment.config import typed_changes, typed_command
+
+    if found.left_out and leave_out is None:
+        words = typed_command("data check", folder, "--leave-out", "copies.csv")
+        return shlex.join(words)
+    name = folder if own_path(folder) else f"imagefolder:{folder}"
+    words = typed_command("train", "finetune", "--data", name)
+    words += ["--skip-bad"] if found.unreadable else []
+    words += typed_changes({"data.corrections": str(leave_out)}) if found.left_out else []
+    words += ["--allow-leaks"] if found.leaks else []
+    return shlex.join(words)
+
+
+def check_report(found: "FolderCheck") -> Report:
+    from vitcli.plugins.data_check.check import GROUPS
+    from vitcli.runner.data.picture_reader import kept_area
+    from vitcli.runner.experiment.config import load_experiment
+
+    read_at = load_experiment("finetune").spec.data.resize or found.img_size
+    kept = kept_area(found.sizes, read_at)
+    pairs = [
+        {"kind": kind, "picture": first, "other": second}
+        for kind in GROUPS
+        for first, second in found.pairs[kind]
+    ]
+    unreadable = [{"problem": problem} for problem in found.unreadable]
+    stay = {name for name, _ in found.pairs["near"]} - {*found.left_out}
+    notes = {
+        f"{len(stay):,} of the test pictures that look alike stay in any case: they look like a"
+        " picture of another class, or too few would be left.": bool(stay),
+        "There are too many pictures to search for those that look alike.": not found.is_compared,
+        "--fit pad keeps the whole area of the pictures.": kept < 1,
+    }
+    sizes = [{"height": h, "width": w, "pictures": n} for (h, w), n in found.sizes.most_common()]
+    return Report(
+        facts=[
+            Fact("folder", str(found.folder.root)),
+            *facts_of(num_train=len(found.train), num_test=len(found.test)),
+            Fact("img_size", list(read_at), text=f"{size_of(read_at)} in finetune"),
+            Fact("kept_area", kept, metric=SHARE),
+            Fact("num_unreadable", len(found.unreadable), label="damaged pictures"),
+            Fact("untested", found.untested, label="classes without test pictures"),
+            *facts_of(names_alike=found.names_alike),
+            *(
+                Fact(f"num_{kind}", len(found.pairs[kind]), label=heading)
+                for kind, heading in GROUPS.items()
+            ),
+            *hidden(is_compared=found.is_compared),
+            *facts_of(num_problems=found.num_problems),
+        ],
+        tables=[
+            DataTable("pairs", ["kind", "picture", "other"], pairs, most=NUM_LISTED),
+            DataTable("unreadable", ["problem"], unreadable, most=NUM_LISTED),
+            class_counts(found.counts(), "held out" if found.folder.num_test is None else "test"),
+            DataTable("sizes", ["height", "width", "pictures"], sizes, most=NUM_LISTED),
+        ],
+        notes=[note for note, holds in notes.items() if holds],
+    )
