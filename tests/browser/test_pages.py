@@ -18,7 +18,7 @@ from tests.fabricated_study import HOSTILE, make_reference, make_study
 from tests.plugins.explain.made_up import bundled as bundled_model
 from tests.plugins.explain.made_up import lessons
 from vitcli.plugins.explain.lesson import page as explain_page
-from vitcli.runner.overview.page import write_page
+from vitcli.plugins.page.page import write_page
 from vitcli.runner.run.folder import RUNS
 from vitcli.runner.study.page import publish
 from vitcli.runner.visualize.explorer.page import page as explorer_page

@@ -1,4 +1,4 @@
-"""`vitcli runs export` and `vitcli runs page`: runs for other programs, and as one page."""
+"""`vitcli runs export`: runs for other programs."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,7 +7,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import Format, Json, Offline, exclude, output_option
+from vitcli.cli.options import Json, Offline, exclude, output_option
 from vitcli.runner.errors import UserError, summarize_failures
 from vitcli.runner.report.report import Fact, Report
 from vitcli.runner.text import quantity
@@ -58,41 +58,3 @@ def export(
     if failures:
         raise summarize_failures(failures, len(named), "runs could not be exported")
     say(f"exported {quantity(len(exported), 'run')}")
-
-
-def page(
-    folder: Annotated[
-        Path | None,
-        typer.Argument(metavar="FOLDER", help="Folder of runs and studies.", show_default="runs"),
-    ] = None,
-    output: Annotated[
-        Path | None, output_option("FILE", "File to write.", "FOLDER/index.html")
-    ] = None,
-    form: Format = "text",
-) -> None:
-    """Write one HTML page of all runs and studies of a folder.
-
-    The page needs no network and no server: open the file in a browser.
-
-    \b
-    Example:
-      vitcli runs page
-    """
-    from vitcli.runner.overview.page import write_page
-    from vitcli.runner.run.folder import RUNS
-
-    path, data = write_page(folder or RUNS, output)
-    runs, studies = data["runs"], len(data["studies"])
-    damaged = {run["name"]: run["reason"] for run in runs if run["state"] == "damaged"}
-    report = Report(
-        facts=[
-            Fact("page", str(path)),
-            Fact("runs", len(runs)),
-            Fact("studies", studies),
-            Fact("damaged", [*damaged], text=""),
-        ],
-        next=[f"open {path.resolve().as_uri()} in a browser"],
-    )
-    emit_report(report, form)
-    for name, reason in damaged.items():
-        say(f"damaged: {name}: {reason}")

@@ -1,4 +1,8 @@
-"""HTML pages: each one file without network, whose values are escaped unless ``Markup``."""
+"""HTML pages: each one file without network, whose values are escaped unless ``Markup``.
+
+A template is a file in ``vitcli/runner/templates``, such as ``report.html``, or in the folder
+``templates`` of another package, such as ``vitcli.plugins.page:runs.html``.
+"""
 
 import base64
 import json
@@ -6,10 +10,11 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 from vitcli.runner.report.tables import Table, html_text, latex_text, to_ascii
@@ -21,9 +26,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def source(name: str) -> Markup:
-    loader = _environment().loader
-    assert loader is not None
-    return Markup(loader.get_source(_environment(), name)[0])
+    return Markup(_text_of(name))
 
 
 def sources(*names: str) -> Markup:
@@ -67,10 +70,15 @@ def to_latex(table: Table) -> str:
     return render("table.tex", table=table, label=label)
 
 
+def _text_of(template: str) -> str:
+    package, _, file = template.rpartition(":")
+    return files(package or "vitcli.runner").joinpath("templates", file).read_text("utf-8")
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("vitcli.runner"),
+        loader=FunctionLoader(_text_of),
         autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
     )
