@@ -1,5 +1,7 @@
 """`vitcli plugins`: what adds to the core."""
 
+from itertools import chain
+
 from vitcli import plugin
 from vitcli.cli.console import emit_report
 from vitcli.cli.options import Format
@@ -18,7 +20,7 @@ def plugins(form: Format = "text") -> None:
         {
             "name": name,
             "state": plugin.why_off(name) or "on",
-            "adds": ", ".join([*row.commands, *(n for rows in row.rows.values() for n in rows)]),
+            "adds": ", ".join(dict.fromkeys([*row.commands, *chain(*row.rows.values())])),
             "about": row.about,
         }
         for name, row in plugin.plugins().items()

@@ -5,6 +5,7 @@ A template is a file in ``vitcli/runner/templates``, such as ``report.html``, or
 """
 
 import base64
+import io
 import json
 import re
 import textwrap
@@ -12,13 +13,22 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
+from PIL import Image
 
 from vitcli.runner.report.tables import Table, html_text, latex_text, to_ascii
 from vitcli.runner.text import quantity, rough_duration, signed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MAX_SHOWN = 640
+"""Largest longer side of an embedded picture, in pixels."""
+LOSSLESS = 256
+"""Largest longer side of a picture that is embedded as PNG; a larger one is embedded as JPEG."""
 
 
 def render(template: str, **values: Any) -> str:
@@ -36,6 +46,16 @@ def sources(*names: str) -> Markup:
 def data_uri(kind: str, content: bytes) -> str:
     """Return a picture to embed; ``kind`` is such as ``png`` or ``svg+xml``."""
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def picture_uri(picture: "np.ndarray", longest: int = MAX_SHOWN) -> str:
+    """Return a picture (H, W, 3) as a data URI, with sides of at most ``longest`` pixels."""
+    image = Image.fromarray(picture)
+    image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
+    kind = "png" if max(image.size) <= LOSSLESS else "jpeg"
+    with io.BytesIO() as file:
+        image.save(file, kind, quality=88, optimize=True)
+        return data_uri(kind, file.getvalue())
 
 
 def embedded_figures(
