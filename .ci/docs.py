@@ -36,7 +36,7 @@ from vitcli.runner.report.tables import markdown_grid, to_markdown
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import read_document, render
 from vitcli.runner.text import percent
-from vitcli.runner.visualize.tables import tables_of
+from vitcli.runner.visualize.render import tables_of
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SAID = (

@@ -5,7 +5,7 @@ import shutil
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,27 @@ def _save_after_every_epoch(request, monkeypatch) -> None:
 
     if not request.node.get_closest_marker("shipped_save_policy"):
         monkeypatch.setattr(training, "SAVE_SHARE", float("inf"))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory) -> Iterator[Any]:
+    """A browser for the tests of one module."""
+    from tests.browser.chromium import chromium
+
+    with chromium(tmp_path_factory.mktemp("profile")) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _close_pages(request) -> Iterator[None]:
+    """Close the pages that a test opened in the browser, but not those that its module shares."""
+    if not request.node.get_closest_marker("browser"):
+        yield
+        return
+    browser = request.getfixturevalue("browser")
+    shared = len(browser.pages)
+    yield
+    browser.close(shared)
 
 
 @pytest.hookimpl(optionalhook=True)

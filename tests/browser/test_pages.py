@@ -10,18 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import TIMEOUT, Page
-from tests.browser.explorer import bundled, live_page, make_model, scene_of
 from tests.cli.commands import said
 from tests.conftest import draw_pictures
 from tests.fabricated import make_run, make_study_folder
 from tests.fabricated_study import HOSTILE, make_reference, make_study
-from tests.plugins.explain.made_up import bundled as bundled_model
-from tests.plugins.explain.made_up import lessons
-from vitcli.plugins.explain.lesson import page as explain_page
-from vitcli.runner.overview.page import write_page
 from vitcli.runner.run.folder import RUNS
 from vitcli.runner.study.page import publish
-from vitcli.runner.visualize.explorer.page import page as explorer_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("here")]
 SCREENS = {
@@ -40,18 +34,27 @@ SMALL = "[...document.querySelectorAll('figure img')].filter(e => e.clientWidth 
 
 
 def explorer(copy_of_run) -> Path:
+    page = pytest.importorskip("vitcli.plugins.live.page").page
+    from tests.plugins.live.scenes import make_model, scene_of
+
     names = [f"{LONG}{i}" for i in range(100)]
     model = make_model(num_heads=12, depth=4, embed_dim=24, num_classes=100)
     scene = scene_of(model, class_names=names, name=ATTACK)
-    return written(explorer_page([scene] * 12, about="A long line. " * 20))
+    return written(page([scene] * 12, about="A long line. " * 20))
 
 
 def live(copy_of_run) -> Path:
+    pytest.importorskip("vitcli.plugins.live")
+    from tests.plugins.live.scenes import bundled, live_page
+
     return written(live_page(bundled(), layers=[3], heads=[2], method="head"))
 
 
 def explain(copy_of_run) -> Path:
-    return written(explain_page(bundled_model(), lessons()).encode())
+    page = pytest.importorskip("vitcli.plugins.explain.lesson").page
+    from tests.plugins.explain.made_up import bundled, lessons
+
+    return written(page(bundled(), lessons()).encode())
 
 
 def report(copy_of_run) -> Path:
@@ -62,6 +65,7 @@ def report(copy_of_run) -> Path:
 
 
 def runs(copy_of_run) -> Path:
+    write_page = pytest.importorskip("vitcli.plugins.page.page").write_page
     make_study_folder({"full/seed0": "finished", "no-ffn/seed0": "diverged"})
     make_run(0, folder=RUNS / "broken").path.joinpath("config.yaml").write_text("a: [")
     make_run(0, folder=RUNS / LONG / ATTACK.replace("/", ""), changes={"model.depth": 6})
@@ -69,6 +73,7 @@ def runs(copy_of_run) -> Path:
 
 
 def visualize(copy_of_run) -> Path:
+    pytest.importorskip("vitcli.plugins.live")
     cls = {"train.epochs": 1, "model.pool": "cls", "model.pos_embed": "learned"}
     for name, changes in (("one", cls), ("two", {"train.epochs": 1})):
         copy_of_run(Path(name), changes)

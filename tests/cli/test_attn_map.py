@@ -1,4 +1,4 @@
-"""`vitcli attn-map`: a figure, its numbers or an explorer from pictures."""
+"""`vitcli attn-map`: a figure or its numbers from pictures."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,6 @@ from PIL import Image
 
 from tests.cli.commands import document, said, save_picture
 from tests.cli.conftest import CLS
-from tests.explorer_page import parse
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.config import load_experiment
@@ -58,49 +57,10 @@ def test_a_fit_is_used_by_both_commands(mapped_run):
     assert found["crop"] != found["pad"] != found["stretch"] != found["crop"]
 
 
-def explorer(*words: object) -> dict:
-    said(0, "attn-map", *words, "--format", "html", "-o", "x.html")
-    return parse(Path("x.html").read_bytes()).data
-
-
-OPENING = {"layer": 2, "head": None, "rollout": False, "query": None}
-
-
-@pytest.mark.parametrize(
-    ("words", "changes", "layers"),
-    [
-        ([], {}, [1, 2]),
-        (["--method", "rollout"], {"rollout": True}, [1, 2]),
-        (["--head", "2"], {"head": 2}, [1, 2]),
-        (["--layer", "2,1"], {"layer": 1}, [2, 1]),
-        (["--query", "0.9,0.1"], {"query": [0, 1]}, [1, 2]),
-    ],
-)
-def test_the_explorer_opens_with_the_requested_view(mapped_run, words, changes, layers):
-    data = explorer(mapped_run, save_picture("x.png", (20, 12)), *words)
-    assert data["opening"] == OPENING | changes
-    assert data["scenes"][0]["layers"] == layers
-    assert data["scenes"][0]["box"] == pytest.approx([0.2, 0, 0.6, 1])
-
-
-def test_every_picture_gets_a_page_and_one_with_the_model_inside(mapped_run):
-    paths = [save_picture(name, (10, 10)) for name in ("a.png", "b.png")]
-    for words, kind in (([], "explorer"), (["--live", "--layer", "1"], "live")):
-        found = document("attn-map", mapped_run, *paths, "--format", "html", *words)
-        files = [row["file"] for row in found["pictures"]]
-        assert files == [f"a-{kind}.html", f"b-{kind}.html"]
-        data = parse(Path(files[1]).read_bytes()).data
-        assert [scene["name"] for scene in data["scenes"]] == ["b.png"]
-    assert len(data["scenes"][0]["logits"]) == 2
-    assert (data["opening"], data["about"]["layers"]) == (OPENING | {"layer": 1}, [1, 2])
-
-
 def test_without_cls_the_method_that_fits_is_taken_or_named(copy_of_run, here):
     words = (copy_of_run(here / "run", {"train.epochs": 1}), save_picture("x.png", (8, 8)))
     assert written(*words)["method"] == "grad-rollout"
-    # Named layers and a page ask for a map without a class.
-    assert written(*words, "--layer", "1")["method"] == "rollout"
-    assert explorer(*words)["opening"]["rollout"]
+    assert written(*words, "--layer", "1")["method"] == "rollout", "a map without a class"
     said(2, "attn-map", *words, "--method", "cls")
     assert written(*words, "--query", "0,1")["method"] == "cls"
 
@@ -110,6 +70,6 @@ def test_every_attention_has_a_map_or_is_refused(copy_of_run, here, row):
     run = copy_of_run(here / "run", CLS | {"train.epochs": 0, "model.attention": row})
     words = ("attn-map", run, save_picture("x.png", (8, 8)))
     said(0, *words, "--method", "gradcam")
-    for option in ("--method=rollout", "--method=grad-rollout", "--method=raw", "--format=html"):
+    for option in ("--method=rollout", "--method=grad-rollout", "--method=raw"):
         said(2 if row == "linformer" else 0, *words, option)
-    said(0, "visualize", run, "--what", "heads,distance,faithfulness", "--num-images", 4)
+    said(0, "visualize", run, "--what", "heads,distance", "--num-images", 4)

@@ -1,20 +1,15 @@
-"""`vitcli runs` on fabricated folders, and what `runs page` and `runs export` never replace."""
+"""`vitcli runs` on fabricated folders, and what `runs export` never replaces."""
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.commands import document, printed, said, vitcli
-from tests.fabricated import STUDY, make_run, make_study_folder
-from tests.patience import HANG
-from tests.terminal import open_terminal, read_until, read_until_end, run_in_terminal
-from vitcli.runner.engines.drivers import join_drivers
+from tests.fabricated import make_run
+from tests.terminal import run_in_terminal
 from vitcli.runner.files import commit_json
-from vitcli.runner.overview.progress import Watcher
-from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -140,14 +135,6 @@ def test_record_writes_a_file_or_prints_the_document():
     assert written == json.loads(printed("runs", "record", *names))
 
 
-def test_the_page_lies_in_the_folder_and_can_be_written_again():
-    make_study_folder({"full/seed0": "finished"})
-    (make_run(0).path / "config.yaml").write_text("a: [")
-    for _ in range(2):
-        err = vitcli("runs", "page")[2]
-        assert "\ndamaged: quickstart/train/seed0: config.yaml: " in err
-
-
 EXPORT = ("runs", "export", "--format", "csv", "-o", "table")
 
 
@@ -168,44 +155,3 @@ def test_an_export_replaces_what_it_wrote_and_no_table_of_a_person(name):
     (Path("table") / name).write_text("name,grade\nanna,1\n")
     assert vitcli(*EXPORT)[0] == 2
     assert (Path("table") / name).read_text() == "name,grade\nanna,1\n"
-
-
-STATES = dict.fromkeys(("full/seed0", "no-ffn/seed0", "full/seed1"), "finished")
-STATES |= {"no-ffn/seed1": "running", "full/seed2": "missing", "no-ffn/seed2": "missing"}
-
-
-def test_a_snapshot_shows_all_trials():
-    make_study_folder(STATES)
-    with RunDir(STUDY / "no-ffn/seed1").lock():
-        found = document("runs", "watch", "parts")
-    assert found["seconds_left"] == pytest.approx(30, abs=5)
-    assert {trial["name"]: trial["state"] for trial in found["trials"]} == STATES
-    trial = document("runs", "watch", "parts")["trials"][3]
-    assert (trial["state"], trial["epochs"]) == ("interrupted", 3), "nobody holds its lock"
-
-
-def test_a_search_between_two_trials_has_not_ended():
-    make_study_folder({"full/seed0": "finished"})
-    watcher = Watcher(STUDY)
-    with join_drivers(STUDY):
-        assert (watcher.read().has_ended, watcher.read().is_running) == (False, True)
-    assert (watcher.read().has_ended, watcher.read().is_running) == (True, False)
-
-
-def test_a_terminal_is_redrawn_until_ctrl_c(environment):
-    make_study_folder(STATES | {"full/seed2": "finished"})
-    later = (STUDY / "full/seed2").rename("later")
-    words = ("runs", "watch", "parts", "--every", "0.2")
-    with (
-        RunDir(STUDY / "no-ffn/seed1").lock(),
-        open_terminal(*words, environment=environment) as (process, terminal),
-    ):
-        seen = read_until(terminal, b"3 finished")
-        seen += read_until(terminal, b"epoch 3 of 6")
-        later.rename(STUDY / "full/seed2")
-        seen += read_until(terminal, b"4 finished")
-        process.send_signal(signal.SIGINT)
-        seen += read_until_end(terminal)
-        assert process.wait(HANG) == 130
-    assert b"full/seed0" in seen
-    assert seen.rfind(b"\x1b[?25h") > seen.rfind(b"\x1b[?25l"), "the cursor is shown"

@@ -11,14 +11,6 @@ import pytest
 import torch
 
 from tests.judges.conftest import Judge
-from tests.plugins.explain.made_up import bundled
-from vitcli.core.inspect.faithfulness import (
-    area,
-    enlarge,
-    probability_curve,
-    ranks,
-    removal_counts,
-)
 from vitcli.core.inspect.grad_cam import grad_cam
 
 JUDGE = Judge("captum", "BSD-3-Clause", "deletion and insertion", "captum")
@@ -27,6 +19,17 @@ pytestmark = [pytest.mark.judge, pytest.mark.usefixtures("here")]
 
 @pytest.mark.parametrize("inserts", [False, True], ids=["deletion", "insertion"])
 def test_curves_of_the_bundled_model_are_those_of_captum(agree, inserts):
+    for plugin in ("explain.subject", "faithfulness.faithfulness"):
+        pytest.importorskip(f"vitcli.plugins.{plugin}")
+    from tests.plugins.explain.made_up import bundled
+    from vitcli.plugins.faithfulness.faithfulness import (
+        area,
+        enlarge,
+        probability_curve,
+        ranks,
+        removal_counts,
+    )
+
     subject = bundled()
     model, images = subject.model, subject.batch
     maps = grad_cam(model, images)

@@ -172,15 +172,11 @@ def encoder(
             map_metadata(explanation) | {"maps": explanation.maps.tolist()}, indent=1
         ).encode()
     if form == "html":
-        from vitcli.runner.visualize.explorer.explore import Explorer
+        from vitcli.runner.attn_map.pages import page_writer
 
         if smooth:
             raise ConfigError("--format html shows the patches as they are; leave out --smooth")
-        if live:
-            from vitcli.runner.visualize.explorer.live import LiveExplorer
-
-            return LiveExplorer(explainer, all_layers=all_layers).page
-        return Explorer(explainer, all_layers=all_layers).page
+        return page_writer("live" if live else "explorer", explainer, all_layers=all_layers)
     from vitcli.runner.attn_map.overlay import draw
 
     return partial(draw, form=form, run=explainer.predictor.run.name, smooth=smooth)

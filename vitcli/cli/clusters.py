@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.cli.console import emit_exactly, say
-from vitcli.cli.runs_watch import summary
 from vitcli.runner.child import python_command
 from vitcli.runner.engines.drivers import LOGS
 from vitcli.runner.engines.local import MAX_ATTEMPTS
 from vitcli.runner.errors import PartlyError, ResourceError, StoppedError
 from vitcli.runner.files import make_folder, make_output_folder
-from vitcli.runner.overview.progress import Watcher
+from vitcli.runner.overview.progress import Watcher, summary
 from vitcli.runner.study.plan import Options
 from vitcli.runner.text import one_line, quantity
 from vitcli.runner.train.signals import StopFlag

@@ -38,8 +38,6 @@ COMMANDS = {
     "table": "vitcli.cli.table:table",
     "search": "vitcli.cli.search:search",
     "runs": "vitcli.cli.runs:commands",
-    "runs page": "vitcli.cli.runs_export:page",
-    "runs watch": "vitcli.cli.runs_watch:watch",
     "experiments": "vitcli.cli.experiments:commands",
     "data": "vitcli.cli.data:commands",
     "import": "vitcli.cli.import_cmd:import_",

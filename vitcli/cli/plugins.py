@@ -31,4 +31,5 @@ def plugins(form: Format = "text") -> None:
 
 def added(row: plugin.Plugin) -> list[str]:
     rows = [name for rows in row.rows.values() for name in rows]
-    return [*row.commands, *rows, *(f"options of {command}" for command in row.options)]
+    options = [f"options of {command}" for command in row.options]
+    return [*dict.fromkeys([*row.commands, *rows, *options])]

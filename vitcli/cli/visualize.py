@@ -125,10 +125,10 @@ def searched_in_folders(runs: "list[RunDir]") -> "list[RunDir]":
 
 
 def text(run: "VisualizedRun") -> str:
-    from vitcli.runner.visualize.tables import tables_of
+    from vitcli.runner.visualize.render import tables_of
 
     blocks = [run.tested.name]
-    for name, numbers in run.numbers.items():
-        for table in tables_of(name, numbers):
+    for name, figure in run.figures.items():
+        for table in tables_of(name, figure.numbers):
             blocks += [plain(table, line_width()), ascii_signs("\n".join(table.notes))]
     return "\n\n".join(blocks) + "\n"

@@ -1,26 +1,14 @@
 """Numbers about attention, features and costs equal results by hand."""
 
-import itertools
 import math
-import re
 
 import pytest
 import torch
-from scipy import stats
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from tests.core.specs import build
 from vitcli.core.inspect.components import patch_colours
 from vitcli.core.inspect.cost import forward_flops, step_flops
-from vitcli.core.inspect.faithfulness import (
-    area,
-    centre_map,
-    probability_curve,
-    ranks,
-    removal_counts,
-)
-from vitcli.core.inspect.randomisation import cascade_parts, randomised_cascade, rank_correlation
 from vitcli.core.inspect.statistics import (
     attention_distance,
     attention_entropy,
@@ -92,94 +80,6 @@ def test_each_gradient_of_a_convolution_costs_as_much_as_its_forward_pass(groups
     by_hand = 2 * places * 9 * 6 * 12 // groups
     assert forward_flops(layer, SHAPE) == by_hand
     assert step_flops(losses, batch) == 2 * 3 * by_hand
-
-
-class Adds(torch.nn.Module):
-    """A model whose logit of class 1 is a weighted sum over the four 2x2 patches of an image."""
-
-    weights = torch.tensor([[3.0, 1.0], [-2.0, 0.5]])
-
-    def forward(self, images: Tensor) -> Tensor:
-        cells = images.unfold(2, 2, 2).unfold(3, 2, 2).mean((1, 4, 5))  # (B, 2, 2)
-        logit = (cells * self.weights).sum((1, 2))
-        return torch.stack([torch.zeros_like(logit), logit], dim=1)
-
-
-ONES = torch.ones(1, 3, 4, 4)
-
-
-@pytest.mark.parametrize(
-    ("inserts", "logits"),
-    [(False, [2.5, -0.5, -1.5, -2.0, 0.0]), (True, [0.0, 3.0, 4.0, 4.5, 2.5])],
-)
-def test_the_highest_patches_are_deleted_and_inserted_first(inserts, logits):
-    maps, classes = Adds.weights[None], torch.tensor([1])
-    curve = probability_curve(Adds(), ONES, maps, classes, [0, 1, 2, 3, 4], inserts=inserts)
-    assert curve[0].logit().tolist() == pytest.approx(logits, abs=1e-5)
-
-
-def test_each_image_uses_its_own_map_and_class():
-    maps = torch.stack([Adds.weights, -Adds.weights])
-    images, classes = ONES.repeat(2, 1, 1, 1), torch.tensor([1, 0])
-    curves = [
-        probability_curve(Adds(), images[part], maps[part], classes[part], [0, 1, 4], inserts=False)
-        for part in (slice(2), slice(1), slice(1, 2))
-    ]
-    assert_close(curves[0], torch.cat(curves[1:]))
-
-
-def test_equal_patches_are_ranked_in_reading_order():
-    found = ranks(torch.tensor([[[1.0, 2.0], [2.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]]))
-    assert found.tolist() == [[2, 0, 1, 3], [0, 1, 2, 3]]
-
-
-def test_area_is_the_mean_height_of_a_curve():
-    curves = torch.tensor([[1.0, 0.5, 0.0], [1.0, 1.0, 1.0]])
-    assert_close(area(curves, [0, 2, 4]), torch.tensor([0.5, 1.0]))
-    assert_close(area(curves, [0, 1, 4]), torch.tensor([0.375, 1.0]))  # 0.75 / 4 + 0.25 * 3 / 4
-
-
-def test_the_centre_map_is_highest_in_the_middle_and_symmetric():
-    middle = centre_map((3, 5))
-    assert middle.flatten().argmax() == 7
-    assert_close(middle, middle.flip(0))
-    assert_close(middle, middle.flip(1))
-    assert_close(centre_map((5, 3)), middle.mT)
-
-
-@pytest.mark.parametrize("num_patches", [1, 4, 15, 16, 64, 196])
-def test_counts_increase_from_none_to_all_patches(num_patches):
-    counts = removal_counts(num_patches)
-    assert (counts[0], counts[-1]) == (0, num_patches)
-    assert len(counts) == min(17, num_patches + 1)
-    assert all(a < b for a, b in itertools.pairwise(counts))
-
-
-def test_parts_lose_their_weights_from_the_head_downwards_and_stay_so():
-    model, fresh = build(pool="cls"), build(pool="cls")
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(1)
-    initial, trained = fresh.state_dict(), {}
-    for part, changed in randomised_cascade(model, fresh):
-        names = [name for name, w in changed.state_dict().items() if not w.equal(initial[name])]
-        trained[part] = {re.match(r"blocks\.\d|\w+", name)[0] for name in names}
-    rest = {"cls_token", "patch_embed", "pos_embed"}
-    assert trained == {
-        "head": {"blocks.0", "blocks.1", *rest},
-        "block 2": {"blocks.0", *rest},
-        "block 1": rest,
-        "embedding": set(),
-    }
-    assert list(trained) == list(cascade_parts(2))
-
-
-def test_the_correlation_is_spearmans_with_ties():
-    draws = torch.Generator().manual_seed(0)
-    one, other = (torch.randint(0, 6, (5, 3, 4), generator=draws).float() for _ in range(2))
-    pairs = zip(one.flatten(1), other.flatten(1), strict=True)
-    expected = [stats.spearmanr(*pair).statistic for pair in pairs]
-    assert rank_correlation(one, other).tolist() == pytest.approx(expected)
 
 
 def test_distances_are_pixels_between_patch_centres():

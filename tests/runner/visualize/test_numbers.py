@@ -23,13 +23,6 @@ from vitcli.runner.train.prepare import Request
 from vitcli.runner.train.train import train
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers, UntrainedModels
 from vitcli.runner.visualize.claims import MORE, SAME, compare, judge_claims
-from vitcli.runner.visualize.faithfulness_figure import (
-    CLEARLY,
-    HARDLY,
-    OPEN,
-    Randomisation,
-    choose_map,
-)
 from vitcli.runner.visualize.lens_figure import read_lens
 from vitcli.runner.visualize.render import FIGURES
 
@@ -111,32 +104,6 @@ def test_both_sources_of_chance_count():
     assert compare(-torch.tensor([7.9, 8.0, 8.1]), seeds).is_below
 
 
-def checked(depth=4, **halfway: float) -> Randomisation:
-    """Return a check of four draws whose correlations halfway vary by 0.01 around given numbers."""
-    draws = torch.tensor([-0.01, 0.0, 0.0, 0.01])[:, None, None]
-    correlations = {
-        name.replace("_", "-"): (draws + value).expand(4, 3, depth + 2).double()
-        for name, value in halfway.items()
-    }
-    return Randomisation(seeds=(1, 2, 3, 4), depth=depth, correlations=correlations)
-
-
-def test_a_verdict_on_randomised_weights_follows_from_the_interval():
-    found = checked(rollout=0.95, grad_rollout=0.62, wavering=0.91)
-    half = 3.182446 * torch.tensor([-0.01, 0, 0, 0.01]).std().item() / 2  # three degrees of freedom
-    assert found.correlation("rollout", 2) == pytest.approx((0.95, half))
-    verdicts = [found.verdict(method) for method in found.correlations]
-    assert verdicts == [HARDLY, CLEARLY, OPEN]
-
-
-def test_the_chosen_map_depends_on_the_upper_layers_and_is_the_best_of_those():
-    found = checked(rollout=0.95, grad_rollout=0.62, gradcam=0.0)
-    gaps = {"rollout": 0.5, "grad-rollout": 0.3, "gradcam": 0.1}
-    assert choose_map(found, gaps) == "grad-rollout"
-    assert choose_map(found, gaps | {"gradcam": 0.4}) == "gradcam"
-    assert choose_map(checked(rollout=0.95), gaps) is None
-
-
 def test_the_default_map_of_a_model_without_cls_is_the_one_that_the_check_chose():
     path = Path(__file__).parents[3] / "experiments" / "results" / "visualize-cifar10-pocket.json"
     found = json.loads(path.read_text())["faithfulness"]["randomisation"]
@@ -198,7 +165,7 @@ def tested(tmp_path_factory):
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_is_legible_and_states_its_title_model_data_and_images(tested, here, name, run):
-    figure = FIGURES[name](tested(run))
+    figure = FIGURES[name].make(tested(run))
     draw = cache(figure.draw)
     assert faults(draw) == []
     drawn = draw()

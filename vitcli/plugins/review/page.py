@@ -26,7 +26,6 @@ from vitcli.runner.figure_style import CMAP
 from vitcli.runner.files import commit, policy_hash
 from vitcli.runner.report import pages
 from vitcli.runner.text import portable
-from vitcli.runner.visualize.explorer.page import picture_uri
 
 PAGE = "review.html"
 SHOWN_SIDE = 192
@@ -88,8 +87,8 @@ def _card(review: Review, doubt: Doubt, root: Path | None) -> dict[str, Any]:
         heat = _map(review.method, doubt.heat.numpy(), picture, box)
     return {
         "doubt": doubt,
-        "picture": picture_uri(picture, SHOWN_SIDE),
-        "map": None if heat is None else picture_uri(heat, SHOWN_SIDE),
+        "picture": pages.picture_uri(picture, SHOWN_SIDE),
+        "map": None if heat is None else pages.picture_uri(heat, SHOWN_SIDE),
         "is_small": max(picture.shape[:2]) < SHOWN_SIDE // 2,
     }
 

@@ -5,16 +5,16 @@ A file is read again only after it has changed, so that watching takes no time f
 
 import os
 import shlex
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vitcli.runner.engines.drivers import other_drivers
-from vitcli.runner.errors import InputError
 from vitcli.runner.overview.study_folder import StudyFolder, read_study, split_seed
-from vitcli.runner.run.folder import FILES, RESULT_STATES, RUNS, RunDir, list_runs
+from vitcli.runner.run.folder import FILES, RESULT_STATES, RunDir, list_runs
 from vitcli.runner.run.record import RunRecord, is_epoch, is_number, read_record
-from vitcli.runner.text import natural_key
+from vitcli.runner.text import duration, natural_key, quantity
 from vitcli.runner.train.events import seconds_left
 
 ENDED = (*RESULT_STATES, "saved")
@@ -122,18 +122,10 @@ def epoch_seconds(run: RunRecord) -> float | None:
     return min(run.num_train, limit * batch_size if is_limited else run.num_train) / speed
 
 
-def find_watched(name: str | None) -> Path:
-    """Return a folder of runs by path or name under runs/; without a name, that changed last."""
-    if name is None:
-        runs = list_runs(RUNS)
-        if not runs:
-            raise InputError("no runs yet; start with: vitcli train")
-        newest = runs[-1].path
-        return next((path for path in newest.parents if read_study(path)), newest)
-    for folder in (Path(name), RUNS / name) if name else ():
-        if folder.is_dir() and (read_study(folder) or list_runs(folder)):
-            return folder
-    raise InputError(
-        f"no study or run under runs/ is called {name!r}; 'vitcli runs ls' lists them, and"
-        " 'vitcli ablate STUDY' starts a study"
-    )
+def summary(progress: Progress) -> str:
+    counts = Counter(trial.state for trial in progress.trials)
+    words = [f"{count} {state}" for state, count in sorted(counts.items())]
+    left = progress.seconds_left
+    words += [f"about {duration(left)} left"] if left is not None else []
+    total = quantity(len(progress.trials), "trial" if progress.is_study else "run")
+    return f"{total}: {', '.join(words)}"

@@ -1,19 +1,34 @@
-"""HTML pages: each one file without network, whose values are escaped unless ``Markup``."""
+"""HTML pages: each one file without network, whose values are escaped unless ``Markup``.
+
+A template is a file in ``vitcli/runner/templates``, such as ``report.html``, or in the folder
+``templates`` of another package, such as ``vitcli.plugins.page:runs.html``.
+"""
 
 import base64
+import io
 import json
 import re
 import textwrap
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
+from PIL import Image
 
 from vitcli.runner.report.tables import Table, html_text, latex_text, to_ascii
 from vitcli.runner.text import quantity, rough_duration, signed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MAX_SHOWN = 640
+"""Largest longer side of an embedded picture, in pixels."""
+LOSSLESS = 256
+"""Largest longer side of a picture that is embedded as PNG; a larger one is embedded as JPEG."""
 
 
 def render(template: str, **values: Any) -> str:
@@ -21,9 +36,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def source(name: str) -> Markup:
-    loader = _environment().loader
-    assert loader is not None
-    return Markup(loader.get_source(_environment(), name)[0])
+    return Markup(_text_of(name))
 
 
 def sources(*names: str) -> Markup:
@@ -33,6 +46,16 @@ def sources(*names: str) -> Markup:
 def data_uri(kind: str, content: bytes) -> str:
     """Return a picture to embed; ``kind`` is such as ``png`` or ``svg+xml``."""
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def picture_uri(picture: "np.ndarray", longest: int = MAX_SHOWN) -> str:
+    """Return a picture (H, W, 3) as a data URI, with sides of at most ``longest`` pixels."""
+    image = Image.fromarray(picture)
+    image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
+    kind = "png" if max(image.size) <= LOSSLESS else "jpeg"
+    with io.BytesIO() as file:
+        image.save(file, kind, quality=88, optimize=True)
+        return data_uri(kind, file.getvalue())
 
 
 def embedded_figures(
@@ -67,10 +90,15 @@ def to_latex(table: Table) -> str:
     return render("table.tex", table=table, label=label)
 
 
+def _text_of(template: str) -> str:
+    package, _, file = template.rpartition(":")
+    return files(package or "vitcli.runner").joinpath("templates", file).read_text("utf-8")
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("vitcli.runner"),
+        loader=FunctionLoader(_text_of),
         autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
     )

@@ -1,13 +1,15 @@
-"""A figure of one run with its caption and numbers, and the style of these figures."""
+"""A figure of one run with its caption and numbers, and what ``visualize`` asks of its row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.figure_style import add_source, add_title
+from vitcli.runner.report.tables import Table
 from vitcli.runner.text import one_line, quantity
 
 MARKS = "osD^vP*X<>"
@@ -35,6 +37,27 @@ class RunFigure:
         add_title(figure, self.title)
         add_source(figure, f"{self.summary} {self.source}")
         return figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class InteractiveFigure:
+    """Figure of one run in HTML with a script: a page, and the part of a page about many runs."""
+
+    title: str
+    page: bytes
+    markup: Markup
+    style: Markup
+    script: Markup
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureRow:
+    make: Callable[[TrainedRun], RunFigure]
+    tables: Callable[[Mapping[str, Any]], Sequence[Table]] = lambda numbers: ()
+    """The tables of the figure's numbers."""
+    slow: str = ""
+    """What is said before a figure that takes far longer than the others."""
 
 
 def source_of(tested: TrainedRun, count: int | None = None) -> str:

@@ -1,6 +1,6 @@
 """Draw the figures of runs, each into a folder, and write one page about all of them.
 
-The page is one file. It needs no network and runs only the explorer's script.
+The page is one file. It needs no network and runs only the scripts of interactive figures.
 """
 
 import io
@@ -10,27 +10,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from PIL import Image
 
+from vitcli.plugin import Registry, missing_for
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.figure_style import STYLE, encode
-from vitcli.runner.files import commit, commit_json, make_output_folder, require_replaceable
+from vitcli.runner.files import (
+    commit,
+    commit_json,
+    make_output_folder,
+    policy_hash,
+    require_replaceable,
+)
 from vitcli.runner.machine.device import environment
 from vitcli.runner.report import pages
+from vitcli.runner.report.tables import Table
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import did_you_mean, portable
 from vitcli.runner.visualize.attention_figures import heads_figure, mistakes_figure
 from vitcli.runner.visualize.distance_figure import distance_figure
-from vitcli.runner.visualize.explorer.explore import MAX_BYTES, attention_bytes
-from vitcli.runner.visualize.explorer.page import fragment, page
-from vitcli.runner.visualize.explorer.scene import Scene, make_scene
-from vitcli.runner.visualize.faithfulness_figure import faithfulness_figure
-from vitcli.runner.visualize.figure import RunFigure
+from vitcli.runner.visualize.figure import FigureRow, InteractiveFigure, RunFigure
 from vitcli.runner.visualize.lens_figure import lens_figure
 from vitcli.runner.visualize.picture_figures import picture_figures
-from vitcli.runner.visualize.tables import tables_of
+from vitcli.runner.visualize.tables import Numbers, distance_tables
 from vitcli.runner.visualize.training_figures import confusion_figure, curves_figure
 from vitcli.runner.visualize.weight_figures import (
     embeddings_figure,
@@ -40,27 +43,23 @@ from vitcli.runner.visualize.weight_figures import (
 )
 from vitcli.version import __version__
 
-FIGURES: dict[str, Callable[[TrainedRun], RunFigure]] = {
-    "curves": curves_figure,
-    "confusion": confusion_figure,
-    "mistakes": mistakes_figure,
-    "heads": heads_figure,
-    "logit-lens": lens_figure,
-    "distance": distance_figure,
-    "pos-embed": positions_figure,
-    "filters": filters_figure,
-    "embeddings": embeddings_figure,
-    "features": features_figure,
-    "faithfulness": faithfulness_figure,
+FIGURES = Registry[FigureRow]("figure")
+FIGURES |= {
+    "curves": FigureRow(make=curves_figure),
+    "confusion": FigureRow(make=confusion_figure),
+    "mistakes": FigureRow(make=mistakes_figure),
+    "heads": FigureRow(make=heads_figure),
+    "logit-lens": FigureRow(make=lens_figure),
+    "distance": FigureRow(make=distance_figure, tables=distance_tables),
+    "pos-embed": FigureRow(make=positions_figure),
+    "filters": FigureRow(make=filters_figure),
+    "embeddings": FigureRow(make=embeddings_figure),
+    "features": FigureRow(make=features_figure),
 }
-SLOW = {"faithfulness": "the model answers many times per image ..."}
-"""What is said before a figure that takes far longer than the others."""
+INTERACTIVE = Registry[Callable[[TrainedRun], InteractiveFigure]]("interactive figure")
 NUMBERS = "numbers.json"
 PAGE = "index.html"
 TITLE = b": figures of the model</title>"
-EXPLORER = "explorer"
-"""The name of the explorer among the figures; its file is a page."""
-MAX_SCENES = 4
 PICTURES = "pictures"
 """The name of all pictures of the run's task. Each of them is a figure with a name of its own."""
 
@@ -74,15 +73,17 @@ class VisualizedRun:
     numbers: Mapping[str, Any]
     pngs: Mapping[str, bytes]
     """The figures as PNG, also if their files are SVG or PDF."""
-    scenes: Sequence[Scene]
+    interactive: Mapping[str, InteractiveFigure]
 
 
 def check_names(names: Sequence[str]) -> list[str]:
-    known = [*FIGURES, PICTURES, EXPLORER]
+    known = [*FIGURES, PICTURES, *INTERACTIVE]
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known)
-            raise ConfigError(f"--what {name}: no such figure{hint} (figures: {', '.join(known)})")
+            missing = missing_for(FIGURES.field, name) or missing_for(INTERACTIVE.field, name)
+            why = missing or f"no such figure{hint} (figures: {', '.join(known)})"
+            raise ConfigError(f"--what {name}: {why}")
     return [name for name in known if name in names or not names]
 
 
@@ -137,7 +138,7 @@ def visualize(
     files: dict[str, Path] = {}
     skipped: dict[str, str] = {}
     pngs: dict[str, bytes] = {}
-    scenes: list[Scene] = []
+    interactive: dict[str, InteractiveFigure] = {}
 
     def write(name: str, suffix: str, content: bytes) -> None:
         files[name] = folder / f"{name}.{suffix}"
@@ -145,14 +146,15 @@ def visualize(
         on_figure(name, str(files[name]))
 
     for asked in names:
-        if asked in SLOW:
-            on_figure(asked, SLOW[asked])
+        row = FIGURES.get(asked)
+        if row and row.slow:
+            on_figure(asked, row.slow)
         try:
-            if asked == EXPLORER:
-                scenes = make_scenes(tested)
-                write(asked, "html", page(scenes, about=f"Attention of {tested.name}"))
+            if asked in INTERACTIVE:
+                interactive[asked] = INTERACTIVE[asked](tested)
+                write(asked, "html", interactive[asked].page)
                 continue
-            made = picture_figures(tested) if asked == PICTURES else {asked: FIGURES[asked](tested)}
+            made = {asked: row.make(tested)} if row else picture_figures(tested)
             for name, figure in made.items():
                 content = encode(figure.draw, form)
                 figures[name] = figure
@@ -171,7 +173,7 @@ def visualize(
         skipped=skipped,
         numbers=numbers,
         pngs=pngs,
-        scenes=scenes,
+        interactive=interactive,
     )
 
 
@@ -193,36 +195,15 @@ def describe_run(tested: TrainedRun, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def make_scenes(tested: TrainedRun) -> list[Scene]:
-    tested.require_classifier()
-    model = tested.attention_model
-    count = min(MAX_SCENES, MAX_BYTES // attention_bytes(model, len(model.blocks)))
-    if not count:
-        raise NoFigureError("the attention of one picture is too large for a page")
-    scenes = []
-    for index in tested.first_of_each_class[:count]:
-        picture = tested.picture(index)
-        label = tested.class_names[int(tested.data.test.labels[index])]
-        try:
-            scene = make_scene(
-                model,
-                tested.batch(torch.tensor([index])),
-                name=f"{label}, test image {index}",
-                picture=picture,
-                box=(0, 0, *picture.shape[:2]),
-                class_names=tested.class_names,
-                temperature=tested.temperature,
-            )
-        except InputError as error:
-            raise NoFigureError(str(error)) from error
-        scenes.append(scene)
-    return scenes
+def tables_of(figure: str, numbers: Numbers) -> Sequence[Table]:
+    return FIGURES[figure].tables(numbers) if figure in FIGURES else ()
 
 
 def html(done: Sequence[VisualizedRun]) -> bytes:
     sections = [_section(drawn) for drawn in done]
-    code = next((section["explorer"] for section in sections if section["explorer"]), None)
-    return pages.render("figures.html", sections=sections, code=code).encode()
+    figures = [figure for drawn in done for figure in drawn.interactive.values()]
+    codes = {policy_hash(figure.script): figure for figure in figures}
+    return pages.render("figures.html", sections=sections, codes=codes).encode()
 
 
 def _section(drawn: VisualizedRun) -> dict[str, Any]:
@@ -240,12 +221,11 @@ def _section(drawn: VisualizedRun) -> dict[str, Any]:
                 "details": figure.details,
                 "source": pages.data_uri("png", drawn.pngs[name]),
                 "width": _width(drawn.pngs[name]),
-                "tables": tables_of(name, figure.numbers or {}),
+                "tables": tables_of(name, figure.numbers),
             }
             for name, figure in drawn.figures.items()
         ],
-        "num_scenes": len(drawn.scenes),
-        "explorer": fragment(drawn.scenes) if drawn.scenes else None,
+        "interactive": drawn.interactive,
         "skipped": drawn.skipped,
     }
 

@@ -1,4 +1,4 @@
-"""The tables of the numbers that `vitcli visualize` measures, for terminal, page and docs."""
+"""The tables of the distances of attention, for terminal, page and docs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,12 +11,8 @@ from vitcli.runner.visualize.statistics import plus_minus
 Numbers = Mapping[str, Any]
 
 
-def tables_of(figure: str, found: Numbers) -> list[Table]:
-    if figure == "distance":
-        return [distances(found), claims(found)]
-    if figure == "faithfulness":
-        return [faithfulness(found), randomisation(found["randomisation"])]
-    return []
+def distance_tables(found: Numbers) -> list[Table]:
+    return [distances(found), claims(found)]
 
 
 def distances(found: Numbers) -> Table:
@@ -25,7 +21,7 @@ def distances(found: Numbers) -> Table:
     rows = [
         [
             str(row["layer"]),
-            _pm((row["distance"], row["distance_sd"]), ".2f"),
+            with_error((row["distance"], row["distance_sd"]), ".2f"),
             f"{row['of_uniform']:.2f}",
             f"{row['nearest_head']:.2f} to {row['farthest_head']:.2f}",
             percent(row["near_share"], 0),
@@ -62,44 +58,5 @@ def claims(found: Numbers) -> Table:
     return make_table(header, rows, notes=tuple(notes))
 
 
-def faithfulness(found: Numbers) -> Table:
-    header = ["map", "deletion (low is good)", "insertion (high is good)", "insertion - deletion"]
-    header += ["against random", "against centre"]
-    rows = [
-        [
-            row["method"],
-            f"{row['deletion_area']:.3f}",
-            f"{row['insertion_area']:.3f}",
-            f"{row['gap']:+.3f}",
-            *(
-                "" if row["method"] == other else _pm(row[f"against_{other}"], "+.3f")
-                for other in ("random", "centre")
-            ),
-        ]
-        for row in found["methods"]
-    ]
-    note = (
-        "Areas under the curves of the predicted class's probability. Differences are paired by"
-        f" image; \u00b1 is half the 95 % interval. n = {found['n']:,} test images."
-    )
-    return make_table(header, rows, range(1, 6), notes=(note,))
-
-
-def _pm(pair: tuple[float, float | None], form: str) -> str:
+def with_error(pair: tuple[float, float | None], form: str) -> str:
     return plus_minus(*pair, form).replace("+-", PLUS_MINUS)
-
-
-def randomisation(found: Numbers) -> Table:
-    methods = found["methods"]
-    rows = [
-        [part, *(_pm(row["correlation"][step], "z.2f") for row in methods)]
-        for step, part in enumerate(found["parts"])
-    ]
-    note = (
-        "Spearman's rank correlation with the trained model's map, mean of"
-        f" {quantity(found['n'], 'test image')} and {len(found['seeds'])} draws of initial weights;"
-        ' \u00b1 is half the 95 % interval over draws. Adebayo et al. 2018, "Sanity Checks for'
-        ' Saliency Maps".'
-    )
-    header = ["re-initialised down to", *(row["method"] for row in methods)]
-    return make_table(header, rows, range(1, len(header)), notes=(note, found["sentence"]))

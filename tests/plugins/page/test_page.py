@@ -1,20 +1,16 @@
-"""The page of runs and the progress of a folder: names, states, curves, links and time left."""
+"""The page of runs: names, states, curves and links."""
 
 import json
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
-import yaml
 
-from tests.fabricated import STUDY, make_run, make_study_folder, record
+from tests.fabricated import make_run, make_study_folder, record
+from vitcli.plugins.page.page import MAX_POINTS, collect
 from vitcli.runner.files import commit_json, readable_json
-from vitcli.runner.overview import progress
-from vitcli.runner.overview.page import MAX_POINTS, collect
-from vitcli.runner.overview.progress import Watcher
 from vitcli.runner.run.compare import short_setting
-from vitcli.runner.run.folder import FILES, RUNS, RunDir
+from vitcli.runner.run.folder import FILES, RUNS
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -144,48 +140,3 @@ def test_curves_hold_every_number_and_long_ones_keep_their_ends():
     run.set_metrics([record(epoch, 0.5) for epoch in range(1, 935)])
     (shorter,) = runs().values()
     assert {*shorter["curves"]["train_loss"][0][:-1]} <= {*epochs}, "seeds can be averaged"
-
-
-def test_the_time_left_of_a_short_try_counts_its_batches():
-    """2 batches of 100 of the 2,000 images at 1,000 a second."""
-    make_study_folder({"full/seed0": "running"})
-    config = STUDY / "full/seed0/config.yaml"
-    fields = yaml.safe_load(config.read_text())
-    fields["train"] |= {"limit_batches": 2, "batch_size": 100}
-    config.write_text(yaml.safe_dump(fields))
-    with RunDir(STUDY / "full/seed0").lock():
-        assert Watcher(STUDY).read().seconds_left == pytest.approx(3 * 0.2)
-
-
-def test_a_study_has_ended_when_every_trial_has_a_result():
-    states = {"full/seed0": "finished", "no-ffn/seed0": "diverged", "no-ffn/seed1": "missing"}
-    make_study_folder(states, saved=("no-ffn/seed1",))
-    assert Watcher(STUDY).read().has_ended
-    make_study_folder(states)
-    assert not Watcher(STUDY).read().has_ended
-
-
-@patch.object(progress, "read_record", side_effect=progress.read_record)
-def test_only_changed_runs_are_read_again(read):
-    make_study_folder({"full/seed0": "finished", "no-ffn/seed0": "running"})
-    watcher = Watcher(STUDY)
-    for _ in range(2):
-        watcher.read()
-        assert read.call_count == 2
-    RunDir(STUDY / "no-ffn/seed0").set_metrics([record(epoch, 0.9) for epoch in range(1, 5)])
-    trial = next(each for each in watcher.read().trials if each.name == "no-ffn/seed0")
-    assert trial.epochs == 4
-    assert read.call_count == 3
-
-
-def test_runs_outside_a_study_are_shown_by_folder():
-    make_run(10)
-    make_run(2)
-    make_run(0, folder=RUNS / "pets").path.joinpath("config.yaml").write_text("a: [")
-    found = Watcher(RUNS).read()
-    assert [(trial.name, trial.state) for trial in found.trials] == [
-        ("pets", "damaged"),
-        *((f"quickstart/train/seed{seed}", "finished") for seed in (2, 10)),
-    ]
-    assert not found.is_study
-    assert Watcher(RUNS / "pets").read().name == "pets"

@@ -13,14 +13,14 @@ from tests.browser.chromium import Page
 from tests.core.specs import noisy
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import model_spec
+from vitcli.plugins.live.live import LiveExplorer
+from vitcli.plugins.live.scene import Scene, make_scene
 from vitcli.runner.attn_map.explain import Explainer
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import default_run
-from vitcli.runner.visualize.explorer.live import LiveExplorer
-from vitcli.runner.visualize.explorer.scene import Scene, make_scene
 
 PREFIX = 2
-SHIP = Path(__file__).parents[2] / "experiments" / "results" / "ship.jpg"
+SHIP = Path(__file__).parents[3] / "experiments" / "results" / "ship.jpg"
 Open = Callable[..., Page]
 
 

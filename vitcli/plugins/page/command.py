@@ -1,4 +1,4 @@
-"""`vitcli runs page`: all runs as one page."""
+"""`vitcli runs page`: all runs and studies of a folder as one page."""
 
 from pathlib import Path
 from typing import Annotated
@@ -28,7 +28,7 @@ def page(
     Example:
       vitcli runs page
     """
-    from vitcli.runner.overview.page import write_page
+    from vitcli.plugins.page.page import write_page
     from vitcli.runner.run.folder import RUNS
 
     path, data = write_page(folder or RUNS, output)

@@ -1,6 +1,6 @@
 """A Vision Transformer as data: the steps of its forward pass, and its weights.
 
-The script of the page (templates/explorer/live) has one function for each kind of step. A layer is
+The script of the page (templates/live) has one function for each kind of step. A layer is
 packed only if a table below has its exact class, so a layer that the script does not know is
 refused and never computed in another way.
 

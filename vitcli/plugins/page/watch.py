@@ -3,7 +3,6 @@
 import shlex
 import sys
 import time
-from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +11,7 @@ from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_report, is_live, say
 from vitcli.cli.options import Json
 from vitcli.runner.report.report import DataTable, Report, facts_of
-from vitcli.runner.text import duration, printable, quantity
+from vitcli.runner.text import printable
 
 if TYPE_CHECKING:
     from vitcli.runner.overview.progress import Progress, Watcher
@@ -44,7 +43,8 @@ def watch(
     Example:
       vitcli runs watch --once
     """
-    from vitcli.runner.overview.progress import Watcher, find_watched
+    from vitcli.plugins.page.watched import find_watched
+    from vitcli.runner.overview.progress import Watcher, summary
 
     watcher = Watcher(find_watched(study))
     if json:
@@ -66,6 +66,7 @@ def watch(
 
 def follow(watcher: "Watcher", every: float) -> "Progress":
     from vitcli.cli.live import Display, bars
+    from vitcli.runner.overview.progress import summary
 
     told: dict[str, str] = {}
     with bars() as screen:
@@ -83,15 +84,6 @@ def follow(watcher: "Watcher", every: float) -> "Progress":
             if progress.has_ended:
                 return progress
             time.sleep(every)
-
-
-def summary(progress: "Progress") -> str:
-    counts = Counter(trial.state for trial in progress.trials)
-    words = [f"{count} {state}" for state, count in sorted(counts.items())]
-    left = progress.seconds_left
-    words += [f"about {duration(left)} left"] if left is not None else []
-    total = quantity(len(progress.trials), "trial" if progress.is_study else "run")
-    return f"{total}: {', '.join(words)}"
 
 
 def trial_line(trial: "RunRecord") -> str:

@@ -31,7 +31,7 @@ from vitcli.runner.run.record import RunRecord, curve, read_record
 from vitcli.runner.text import natural_key, portable_fields, printable, quantity, without_folders
 from vitcli.version import __version__
 
-SCRIPTS = ("overview/rows.js", "overview/chart.js", "overview/runs.js")
+SCRIPTS = tuple(f"{__package__}:{name}" for name in ("rows.js", "chart.js", "runs.js"))
 """The files of the page's script, in the order in which they are joined."""
 MAX_POINTS = 200
 """Largest number of points of a curve; of a longer one, evenly spaced points are kept."""
@@ -51,9 +51,9 @@ def write_page(folder: Path, output: Path | None = None) -> tuple[Path, dict[str
     data = collect(folder, page)
     if not (data["runs"] or data["studies"]):
         raise InputError(f"{folder}: holds no run; train one: vitcli train")
-    style, script = pages.source("overview/runs.css"), pages.sources(*SCRIPTS)
+    style, script = pages.source(f"{__package__}:runs.css"), pages.sources(*SCRIPTS)
     html = pages.render(
-        "overview/runs.html",
+        f"{__package__}:runs.html",
         data=data,
         title=printable(folder.resolve().name),
         mark=Markup(PAGE_MARK),

@@ -4,7 +4,7 @@ import pytest
 
 from tests.browser.chromium import Page
 from tests.fabricated import make_run, make_study_folder
-from vitcli.runner.overview.page import write_page
+from vitcli.plugins.page.page import write_page
 from vitcli.runner.run.folder import RUNS
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("here")]

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from vitcli.core.models.timm_model import MappedModel
+from vitcli.plugins.live.page import Opening, page
+from vitcli.plugins.live.scene import make_scene
 from vitcli.runner.attn_map.explain import OPTIONS, Explainer, Explanation
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.text import printable, quantity
-from vitcli.runner.visualize.explorer.page import Opening, page
-from vitcli.runner.visualize.explorer.scene import make_scene
 
 MAX_BYTES = 32 * 2**20
 """Largest size of the attention in one page. 12 layers of 12 heads over 197 tokens need 8 MiB; 24

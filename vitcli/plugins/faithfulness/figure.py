@@ -18,22 +18,27 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from vitcli.core.inspect.faithfulness import (
+from vitcli.core.inspect.grad_cam import feature_layer
+from vitcli.core.inspect.maps import METHODS, MapRequest, grad_cam_map, head_maps
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.plugins.faithfulness.faithfulness import (
     area,
     centre_map,
     probability_curve,
     random_maps,
     removal_counts,
 )
-from vitcli.core.inspect.grad_cam import feature_layer
-from vitcli.core.inspect.maps import METHODS, MapRequest, grad_cam_map, head_maps
-from vitcli.core.inspect.randomisation import cascade_parts, randomised_cascade, rank_correlation
-from vitcli.core.models.vit import VisionTransformer
+from vitcli.plugins.faithfulness.randomisation import (
+    cascade_parts,
+    randomised_cascade,
+    rank_correlation,
+)
+from vitcli.plugins.faithfulness.tables import faithfulness_tables
 from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.figure_style import DASHES, FAINT, MUTED, PALETTE, add_grid, add_legend_beside
 from vitcli.runner.text import join_words, quantity
 from vitcli.runner.visualize.attention_numbers import untrained_model
-from vitcli.runner.visualize.figure import MARKS, RunFigure, source_of
+from vitcli.runner.visualize.figure import MARKS, FigureRow, RunFigure, source_of
 from vitcli.runner.visualize.statistics import mean_and_error
 
 ATTENTION, GRAD_CAM = "last layer", "gradcam"
@@ -359,3 +364,10 @@ def _draw_randomisation(axes: Axes, found: Randomisation) -> None:
     axes.set(xlabel="re-initialised so far, from the head downwards")
     axes.set_ylim(min(-0.3, axes.get_ylim()[0]), 1.05)
     add_legend_beside(axes)
+
+
+ROW = FigureRow(
+    make=faithfulness_figure,
+    tables=faithfulness_tables,
+    slow="the model answers many times per image ...",
+)

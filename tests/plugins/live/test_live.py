@@ -15,15 +15,15 @@ from scipy.special import softmax
 from torch import nn
 
 from tests.browser.chromium import Page
-from tests.browser.explorer import SHIP, bundled, live_page, middle, state, text, values
 from tests.core.specs import build
+from tests.plugins.live.scenes import SHIP, bundled, live_page, middle, state, text, values
 from vitcli.core.data.augment import normalize
 from vitcli.core.inspect.maps import rollouts
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec.slots import SLOTS
+from vitcli.plugins.live.packing import pack_model
 from vitcli.runner.attn_map.explain import Explainer
 from vitcli.runner.data.pictures import decode
-from vitcli.runner.visualize.explorer.packing import pack_model
 
 pytestmark = pytest.mark.browser
 

@@ -1,7 +1,7 @@
 """The explorer's page with the model inside, which classifies photos without Python.
 
 The page holds the steps and weights of one Vision Transformer and computes its forward pass in
-JavaScript (templates/explorer/live). It also holds the logits of its first picture, computed here:
+JavaScript (templates/live). It also holds the logits of its first picture, computed here:
 if the browser computes others, the page says so.
 """
 
@@ -13,18 +13,18 @@ import torch
 from vitcli.core.data.augment import normalize
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec.slots import POOLS
-from vitcli.runner.attn_map.explain import Explainer, Explanation
-from vitcli.runner.errors import ConfigError
-from vitcli.runner.visualize.explorer.explore import Explorer, check_size, name_of
-from vitcli.runner.visualize.explorer.packing import UnknownLayerError, pack_model
-from vitcli.runner.visualize.explorer.page import (
+from vitcli.plugins.live.explore import Explorer, check_size, name_of
+from vitcli.plugins.live.packing import UnknownLayerError, pack_model
+from vitcli.plugins.live.page import (
     PARTS,
     make_fragment,
     pack_picture,
     to_base64,
     whole_page,
 )
-from vitcli.runner.visualize.explorer.scene import prefix_names
+from vitcli.plugins.live.scene import prefix_names
+from vitcli.runner.attn_map.explain import Explainer, Explanation
+from vitcli.runner.errors import ConfigError
 
 FOLDER = "live"
 STYLES = ("explorer.css", f"{FOLDER}/live.css")

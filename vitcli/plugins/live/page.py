@@ -9,7 +9,6 @@ read-out if it is not CLS alone.
 """
 
 import base64
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,17 +16,12 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 from matplotlib import colormaps
-from PIL import Image
 
+from vitcli.plugins.live.scene import Scene
 from vitcli.runner.figure_style import CMAP
 from vitcli.runner.files import policy_hash
 from vitcli.runner.report import pages
-from vitcli.runner.visualize.explorer.scene import Scene
 
-MAX_SHOWN = 640
-"""Largest longer side of an embedded picture, in pixels."""
-LOSSLESS = 256
-"""Largest longer side of a picture that is embedded as PNG; a larger one is embedded as JPEG."""
 PARTS = ("numbers.js", "drawing.js", "parts.js", "explorer.js")
 SCRIPTS = (*PARTS, "start.js")
 """The files of the page's script, in the order in which they are joined."""
@@ -67,7 +61,7 @@ def page(scenes: Sequence[Scene], opening: Opening | None = None, *, about: str 
 
 
 def whole_page(explorer: Fragment, *, title: str, about: str) -> bytes:
-    text = pages.render("explorer/explorer.html", explorer=explorer, title=title, about=about)
+    text = pages.render(f"{__package__}:explorer.html", explorer=explorer, title=title, about=about)
     return text.encode()
 
 
@@ -90,11 +84,11 @@ def make_fragment(
     scripts: Sequence[str] = SCRIPTS,
 ) -> Fragment:
     style, script = (
-        pages.sources(*(f"explorer/{name}" for name in names)) for names in (styles, scripts)
+        pages.sources(*(f"{__package__}:{name}" for name in names)) for names in (styles, scripts)
     )
     colours = (255 * colormaps[CMAP](np.arange(256))[:, :3]).round().astype(np.uint8)
     data = {"colours": to_base64(colours), "opening": vars(opening)} | data
-    markup = pages.render(f"explorer/{template}", data=data, keys=keys)
+    markup = pages.render(f"{__package__}:{template}", data=data, keys=keys)
     return Fragment(
         markup=Markup(markup),
         style=style,
@@ -132,7 +126,7 @@ def pack_picture(name: str, picture: np.ndarray, box: tuple[int, int, int, int])
     top, left, tall, wide = box
     return {
         "name": name,
-        "picture": picture_uri(picture),
+        "picture": pages.picture_uri(picture),
         "size": [width, height],
         "box": [left / width, top / height, wide / width, tall / height],
     }
@@ -155,16 +149,6 @@ def _with_read_out(scene: Scene, matrices: np.ndarray) -> np.ndarray:
     if scene.reads_cls:
         return matrices
     return np.concatenate([matrices, scene.reading @ matrices[..., None, :, :]], axis=-2)
-
-
-def picture_uri(picture: np.ndarray, longest: int = MAX_SHOWN) -> str:
-    """Return a picture (H, W, 3) as a data URI, with sides of at most ``longest`` pixels."""
-    image = Image.fromarray(picture)
-    image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
-    kind = "png" if max(image.size) <= LOSSLESS else "jpeg"
-    with io.BytesIO() as file:
-        image.save(file, kind, quality=88, optimize=True)
-        return pages.data_uri(kind, file.getvalue())
 
 
 def to_base64(content: np.ndarray | bytes) -> str:

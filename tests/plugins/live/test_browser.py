@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from tests.browser.explorer import (
+from tests.plugins.live.scenes import (
     PREFIX,
     close_to,
     colour_at,
@@ -20,7 +20,7 @@ from tests.browser.explorer import (
     text,
     values,
 )
-from vitcli.runner.visualize.explorer.page import Opening, page
+from vitcli.plugins.live.page import Opening, page
 
 pytestmark = pytest.mark.browser
 

@@ -18,15 +18,15 @@ from tests.explorer_page import attention, parse
 from vitcli.core.inspect.maps import rollout
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import VitSpec, model_spec
+from vitcli.plugins.live.explore import Explorer, attention_bytes
+from vitcli.plugins.live.live import LiveExplorer
+from vitcli.plugins.live.packing import UnknownLayerError, pack_model
+from vitcli.plugins.live.page import page, quantise
+from vitcli.plugins.live.scene import Scene, make_scene
 from vitcli.runner.attn_map.explain import Explainer
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import default_run
-from vitcli.runner.visualize.explorer.explore import Explorer, attention_bytes
-from vitcli.runner.visualize.explorer.live import LiveExplorer
-from vitcli.runner.visualize.explorer.packing import UnknownLayerError, pack_model
-from vitcli.runner.visualize.explorer.page import page, quantise
-from vitcli.runner.visualize.explorer.scene import Scene, make_scene
 
 NAMES = ["cat", "dog", "ship", "frog", "deer"]
 ATTACK = "</script><script>document.title='ran'</script><img src=x onerror=alert(1)>\"'{{7*7}}"

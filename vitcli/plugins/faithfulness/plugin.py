@@ -1,0 +1,6 @@
+from vitcli.plugin import Plugin
+
+plugin = Plugin(
+    about="whether maps show what the prediction needs, and depend on the model's weights",
+    rows={"figure": {"faithfulness": "vitcli.plugins.faithfulness.figure:ROW"}},
+)
