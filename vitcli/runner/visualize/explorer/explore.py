@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vitcli.core.models.timm_model import MappedModel
+from vitcli.core.models.image_model import MappedModel
 from vitcli.runner.attn_map.explain import OPTIONS, Explainer, Explanation
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.text import printable, quantity

@@ -23,6 +23,8 @@ from tests.core.models.staged_models import FAMILIES
 from tests.core.specs import changed
 from vitcli.core.spec import ExperimentSpec, ModelSpec, model_spec
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, NORMS, PATCH_EMBEDS, POS_EMBEDS
+from vitcli.plugins.exports import export
+from vitcli.plugins.weights.tensors import not_plain
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.build import new_module
@@ -30,8 +32,6 @@ from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
-from vitcli.runner.weights import export
-from vitcli.runner.weights.tensors import not_plain
 
 SIZES: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 5}
 MODELS: dict[str, ModelSpec] = {

@@ -14,9 +14,9 @@ from safetensors import safe_open
 from timm.data import ImageNetInfo
 
 from tests.cli.commands import document, printed, said, save_picture
-from tests.cli.importing import publish, save
-from tests.core.models.test_timm_model import LARGE
 from tests.core.specs import noisy
+from tests.plugins.timm.test_model import LARGE
+from tests.plugins.weights.importing import publish, save
 from tests.same_run import assert_same_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.folder import RunDir
