@@ -158,7 +158,7 @@ PLAIN = [
     {"pos_embed": "none", "norm": "rms_norm", "ffn": "relu", "pre_norm": True, "patch_bias": False},
     {"mlp_dim": 49, "embed_dim": 11, "num_heads": 1, "img_size": (16, 32), "patch_size": 8},
 ]
-"""An MLP of 49 is special: int(11 * (49 / 11)) is 48. test_timm.py has weights of timm."""
+"""An MLP of 49 is special: int(11 * (49 / 11)) is 48. tests/plugins/timm has weights of timm."""
 
 
 @pytest.mark.parametrize("fields", PLAIN, ids=str)

@@ -144,7 +144,7 @@ class MappedModel(ImageModel):
     if TYPE_CHECKING:  # attributes or properties of the subclasses
 
         @property
-        def blocks(self) -> Sequence[Any]:
+        def blocks(self) -> Any:
             """Return the blocks whose attention can be captured: all of the model, or none."""
 
         @property
