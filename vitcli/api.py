@@ -15,7 +15,6 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.image_model import build_model as build_from
-from vitcli.core.models.timm_model import TimmModel
 from vitcli.core.spec import AugmentSpec, ExperimentSpec, OptimSpec
 from vitcli.runner.data.formats.npz import data_of_arrays
 from vitcli.runner.data.load import load_data as read_data
@@ -41,7 +40,7 @@ from vitcli.runner.text import portable, printable
 from vitcli.runner.train.build import build_training
 from vitcli.runner.train.fit import FoldData, fitting_model, saved_epochs
 from vitcli.runner.train.fit import epochs as epochs_of
-from vitcli.runner.weights.timm_start import first_file, load_timm
+from vitcli.runner.weights import published_weights
 
 __all__ = [
     "Predictions",
@@ -69,7 +68,7 @@ def _write_message(text: str) -> None:
 
 
 def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) -> ImageModel:
-    """Return a new model with initial weights, or pretrained ones of timm, by default a ViT.
+    """Return a new model with initial weights, or published ones, by default a ViT.
 
     The model is a ``torch.nn.Module`` on the CPU. It maps normalised images (B, C, H, W) to logits
     (B, num_classes).
@@ -92,8 +91,9 @@ def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) 
         model = build_from(spec.model, seed)
     except ValueError as error:
         raise ConfigError(f"build_model: {error}") from error
-    if isinstance(model, TimmModel) and (file := first_file(spec, False, _write_message)):
-        load_timm(model, file, _write_message)
+    weights = published_weights(spec.model.family)
+    if weights and (file := weights.first_file(spec, False, _write_message)):
+        weights.load(model, file, _write_message, ())
     return model
 
 

@@ -36,7 +36,6 @@ def place(here) -> None:
         *(("pets x.png", "pets"), ("runs/pets x.png", "runs/pets"), ("pets -", "pets")),
         *(("elsewhere x.png", "elsewhere"), ("cifar10-pocket photos", "cifar10-pocket")),
         *(("runs/both x.png", "runs/both"), ("vit.pt x.png", None), ("pest x.png", "pest")),
-        ("timm:vit x.png", "timm:vit"),
     ],
 )
 def test_a_run_and_pictures_are_told_apart(words, run):

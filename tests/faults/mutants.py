@@ -90,7 +90,7 @@ PLANTED = r"""
 = does not try a killed trial again | vitcli/runner/engines/local.py | tests/runner/study/test_run.py -k killed_or_hung
 -MAX_ATTEMPTS = 3
 +MAX_ATTEMPTS = 1
-= reads pickles of strangers | vitcli/runner/weights/tensors.py | tests/cli/test_import.py -k hostile
+= reads pickles of strangers | vitcli/plugins/weights/tensors.py | tests/plugins/weights/test_import.py -k hostile
 -map_location="cpu", weights_only=True
 +map_location="cpu", weights_only=False
 = continues on other hardware without a word | vitcli/runner/train/prepare.py | tests/runner/train/test_exactness.py

@@ -147,14 +147,16 @@ def choose_model(run: str | None, device: str, offline: bool) -> "Predictor":
     """Return the model of a run or of timm, or that of the default run, and say which it is."""
     from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run
-    from vitcli.runner.experiment.family import PREFIX
+    from vitcli.runner.experiment.family import split_published
     from vitcli.runner.run.folder import RunDir, find_run
 
-    if run is not None and run.startswith(PREFIX):
-        from vitcli.runner.weights.timm_start import published_model
+    if run is not None and (published := split_published(run)):
+        from vitcli.runner.weights import published_weights
 
-        name = run.removeprefix(PREFIX)
-        return Predictor(RunDir(Path(name)), device, published_model(name, offline, say))
+        family, name = published
+        weights = published_weights(family)
+        assert weights
+        return Predictor(RunDir(Path(name)), device, weights.model(name, offline, say))
     predictor = Predictor(find_run(run) if run is not None else default_run(), device)
     say(describe_model(predictor.run, predictor.spec))
     return predictor

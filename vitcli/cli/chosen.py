@@ -38,22 +38,23 @@ def adopt_model(
     """Return changes with the run of ``--init`` and with the model that it fits; and the run.
 
     An experiment that starts from weights itself takes model, size of the pictures and
-    normalisation from those of ``--init``, unless they are set in the command. A model of timm is
-    of the family timm and no run.
+    normalisation from those of ``--init``, unless they are set in the command. Published weights,
+    such as ``timm:NAME``, are a model and no run.
     """
+    from vitcli.core.spec import FAMILIES
     from vitcli.runner.experiment.config import STATISTICS, load_experiment
-    from vitcli.runner.experiment.family import PREFIX
+    from vitcli.runner.experiment.family import split_published
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.train.initial import tensor_fields
 
     asked = str(changes["train.init"])
     others = {field: value for field, value in changes.items() if field != "train.init"}
-    if asked.startswith(PREFIX):
-        timm_name = asked.removeprefix(PREFIX)
-        family = {"model.family": "timm", "model.name": timm_name, "model.pretrained": True}
-        return others | family, None
+    if published := split_published(asked):
+        family, model = published
+        fields = {"model.family": family, "model.name": model, "model.pretrained": True}
+        return others | fields, None
     if Path(asked).is_file():
-        if load_experiment(name, others, options).spec.model.family == "timm":
+        if FAMILIES[load_experiment(name, others, options).spec.model.family].weights:
             return dict(changes), None
         raise ConfigError(
             f"--init {asked}: a weights file does not name its model; add -s model.family=timm"
@@ -121,7 +122,7 @@ def run_and_pictures(
     The first word is the run if it names one or timm:NAME, or if it is no file or folder and has no
     suffix. A word alone is a picture where a picture is needed.
     """
-    from vitcli.runner.experiment.family import PREFIX
+    from vitcli.runner.experiment.family import split_published
     from vitcli.runner.run.folder import RUNS, bundled_models
 
     words = [word for word in typed if word is not None]
@@ -130,7 +131,7 @@ def run_and_pictures(
     is_here = first == "-" or (first != "" and path.exists())
     is_folder = is_here and path.is_dir()
     is_run = (
-        first.startswith(PREFIX)
+        split_published(first) is not None
         or (is_folder and (path / "config.yaml").is_file())
         or (is_folder and RUNS.resolve() in path.resolve().parents)
     )

@@ -40,8 +40,6 @@ COMMANDS = {
     "runs": "vitcli.cli.runs:commands",
     "experiments": "vitcli.cli.experiments:commands",
     "data": "vitcli.cli.data:commands",
-    "import": "vitcli.cli.import_cmd:import_",
-    "export": "vitcli.cli.export:export",
     "doctor": "vitcli.cli.doctor:doctor",
     "plugins": "vitcli.cli.plugins:plugins",
 }

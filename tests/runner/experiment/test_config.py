@@ -124,7 +124,6 @@ def told(load, *arguments) -> str:
         ({"model.norm": "off"}, "'layer_norm', 'batch_norm', 'rms_norm' or 'none', got 'off'"),
         (RESNET | {"model.embed_dim": 96}, "has no embed_dim"),
         (RESNET | {"train.grad_checkpointing": True}, "no blocks to recompute"),
-        ({"model.family": "timm", "model.name": "test_vat"}, "no model 'test_vat'"),
     ],
     ids=str,
 )

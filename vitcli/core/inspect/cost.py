@@ -53,7 +53,7 @@ def parameters_by_part(model: nn.Module) -> dict[str, int]:
 def part_of(name: str) -> str:
     """Return the part of a parameter: ``blocks: attention norms`` of blocks.3.attn.norm.weight."""
     first, *rest = name.split(".")
-    if first == "net":  # of timm
+    if first == "net":  # a model of another library
         return PARTS.get(rest[0], rest[0])
     if first == "stages":
         return f"stage {int(rest[0]) + 1}"

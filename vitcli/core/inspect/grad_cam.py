@@ -7,9 +7,7 @@ output of the first block.
 import torch
 from torch import Tensor
 
-from vitcli.core.models.timm_model import MappedModel, TimmModel
-from vitcli.core.models.vit import VisionTransformer
-from vitcli.core.nn.block import Branch
+from vitcli.core.models.image_model import MappedModel
 
 
 def grad_cam(
@@ -35,47 +33,16 @@ def grad_cam(
     """
     count = feature_layer(model, layer)
     with torch.enable_grad():
-        if isinstance(model, TimmModel):
-            # Autograd needs a graph up to the features, even if no parameter is trainable.
-            pixels = images.detach().requires_grad_()
-            logits, features = model.forward_with_features(pixels, count)
-        else:
-            logits, features = logits_and_features(model, images, count)
+        # Autograd needs a graph up to the features, even if no parameter is trainable.
+        pixels = images.detach().requires_grad_()
+        logits, features = model.forward_with_features(pixels, count)
         chosen = logits.argmax(1) if classes is None else classes
         # The images of a batch are independent, so the gradient of the sum is that of each logit.
         target = logits.gather(1, chosen[:, None]).sum()
         (gradient,) = torch.autograd.grad(target, features)
-    gradient, values = (by_place(model, tensor) for tensor in (gradient, features.detach()))
+    gradient, values = (model.by_place(tensor) for tensor in (gradient, features.detach()))
     weights = gradient.flatten(1, 2).mean(1)[:, None, None]  # (B, 1, 1, D)
     return (weights * values).sum(-1).relu()
-
-
-def by_place(model: MappedModel, features: Tensor) -> Tensor:
-    """Return features by their place in the picture: (B, gh, gw, D)."""
-    if features.ndim == 3:
-        return features[:, model.num_prefix_tokens :].unflatten(1, model.grid_size)
-    assert isinstance(model, TimmModel)
-    is_last = features.shape[-1] == model.net.num_features
-    return features if is_last else features.movedim(1, -1)
-
-
-def logits_and_features(
-    model: VisionTransformer, images: Tensor, count: int
-) -> tuple[Tensor, Tensor]:
-    """Return the logits (B, K), and the input (B, N, D) of the next attention, or of the head."""
-    with torch.no_grad():
-        tokens = model.blocks[:count](model.embed(images))
-    if count == len(model.blocks):
-        features = model.last_norm(tokens).detach().requires_grad_()
-        return model.forward_head(features), features
-    branch, *others = model.blocks[count].children()
-    assert isinstance(branch, Branch)
-    features = branch.inner_input(tokens).detach().requires_grad_()
-    tokens = branch.merge(tokens, branch.inner(features))
-    for other in others:
-        tokens = other(tokens)
-    tokens = model.blocks[count + 1 :](tokens)
-    return model.forward_head(model.last_norm(tokens)), features
 
 
 def feature_layer(model: MappedModel, wanted: int | None = None) -> int:

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.inspect.grad_cam import grad_cam
-from vitcli.core.models.image_model import ImageModel, chosen_layers
-from vitcli.core.models.timm_model import MappedModel
+from vitcli.core.models.image_model import ImageModel, MappedModel, chosen_layers
 
 
 def rollout(weights: Iterable[Tensor], *, residual: bool = True) -> Tensor:

@@ -1,9 +1,10 @@
 """The base class of all models. Axes: B batch, C channels, H W pixels, K classes."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +46,21 @@ def chosen_layers(layers: Sequence[int] | None, depth: int) -> list[int]:
     return [i % depth for i in (range(depth) if layers is None else layers)]
 
 
+@contextmanager
+def hooked(places: Mapping[Any, nn.Module]) -> Iterator[dict[Any, Tensor]]:
+    """Collect the output of each module, by its key, while the block runs."""
+    found: dict[Any, Tensor] = {}
+    handles = [
+        module.register_forward_hook(lambda _, args, out, key=key: found.update({key: out}))
+        for key, module in places.items()
+    ]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 class ImageModel(nn.Module):
     """Base class of models: normalised images (B, C, H, W) -> logits (B, K).
 
@@ -57,6 +73,9 @@ class ImageModel(nn.Module):
     """Reason why the model has no attention maps of the whole picture; None if it has them."""
     second_reader: str | None = None
     """Name of the first register if the prediction is also half its own; else None."""
+
+    library_prefix: ClassVar[str] = ""
+    """What the names of its tensors begin with, if it is a model of another library."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
@@ -106,9 +125,75 @@ class ImageModel(nn.Module):
         first = next(part for part in self.head.modules() if isinstance(part, nn.Linear))
         return first.in_features
 
+    @property
+    def library_call(self) -> tuple[str, dict[str, Any]] | None:
+        """Return the function of another library that builds the model, and its arguments."""
+        return None
+
     def features(self, images: Tensor) -> Tensor:
         """Return the pooled features that enter the head: (B, C, H, W) -> (B, num_features)."""
         raise NotImplementedError
+
+
+class MappedModel(ImageModel):
+    """Base class of the models of which ``inspect`` draws maps.
+
+    Axes: N tokens (prefix first), D embed_dim, h num_heads, gh gw patch grid.
+    """
+
+    if TYPE_CHECKING:  # attributes or properties of the subclasses
+
+        @property
+        def blocks(self) -> Any:
+            """Return the blocks whose attention can be captured: all of the model, or none."""
+
+        @property
+        def num_heads(self) -> int: ...
+
+        @property
+        def num_prefix_tokens(self) -> int: ...
+
+        @property
+        def grid_size(self) -> tuple[int, int]: ...
+
+        @property
+        def pool_name(self) -> str:
+            """Return the row of ``POOLS`` that is like the pooling of the tokens."""
+
+        @property
+        def cls_token(self) -> Tensor | None:
+            """Return the CLS token, if the head reads it."""
+
+        @property
+        def has_attention_weights(self) -> bool: ...
+
+    def pool_weights(self, images: Tensor) -> Tensor:
+        """Return the share of each token in the pooling: (B, N), rows sum to 1."""
+        raise NotImplementedError
+
+    def attention_weights(
+        self, images: Tensor, layers: Sequence[int] | None = None
+    ) -> dict[int, Tensor]:
+        """Return the attention weights (B, h, N, N) of some layers, counted from 0, or of all."""
+        raise NotImplementedError
+
+    def forward_with_weights(
+        self, images: Tensor, layers: Sequence[int] | None = None
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Return the logits (B, K), and the attention weights that they depend on, by layer."""
+        raise NotImplementedError
+
+    def forward_with_features(self, images: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Return the logits (B, K), and the features that they depend on.
+
+        The features are the tokens (B, N, D) that enter the attention after ``layer`` blocks, or
+        the head after the last block.
+        """
+        raise NotImplementedError
+
+    def by_place(self, features: Tensor) -> Tensor:
+        """Return features by their place in the picture: (B, gh, gw, D)."""
+        return features[:, self.num_prefix_tokens :].unflatten(1, self.grid_size)
 
 
 def build_model(spec: ModelSpec, seed: int | None = None) -> ImageModel:

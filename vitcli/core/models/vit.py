@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.models.image_model import ImageModel, chosen_layers, refuse_bytes
+from vitcli.core.models.image_model import ImageModel, MappedModel, chosen_layers, refuse_bytes
 from vitcli.core.models.layers import build_block, build_patch_embed, build_table, make_part
 from vitcli.core.nn.attention import TokenShape
-from vitcli.core.nn.block import Block, drop_path_rates, forward_recomputed
+from vitcli.core.nn.block import Block, Branch, drop_path_rates, forward_recomputed
 from vitcli.core.nn.init import init_parts
 from vitcli.core.nn.pool import ClsPool, Pool
 from vitcli.core.nn.pos_embed import resize_positions
@@ -146,13 +146,14 @@ class TokenModel(UsesBackend, ImageModel):
         return self.head(self.pool(tokens))
 
 
-class VisionTransformer(TokenModel):
+class VisionTransformer(TokenModel, MappedModel):
     """Vision Transformer classifier: normalised images (B, C, H, W) -> logits (B, K).
 
     Set ``grad_checkpointing`` to recompute each block in the backward pass. Gradients are equal.
     """
 
     spec: VitSpec
+    blocks: nn.Sequential
     no_maps = None
 
     def __init__(self, spec: VitSpec) -> None:
@@ -252,6 +253,21 @@ class VisionTransformer(TokenModel):
         """Return the logits (B, K), and the attention weights that they depend on, by layer."""
         tokens, weights = self._attend(images, chosen_layers(layers, len(self.blocks)), self.blocks)
         return self.forward_head(self.last_norm(tokens)), weights
+
+    def forward_with_features(self, images: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            tokens = self.blocks[:layer](self.embed(images))
+        if layer == len(self.blocks):
+            features = self.last_norm(tokens).detach().requires_grad_()
+            return self.forward_head(features), features
+        branch, *others = self.blocks[layer].children()
+        assert isinstance(branch, Branch)
+        features = branch.inner_input(tokens).detach().requires_grad_()
+        tokens = branch.merge(tokens, branch.inner(features))
+        for other in others:
+            tokens = other(tokens)
+        tokens = self.blocks[layer + 1 :](tokens)
+        return self.forward_head(self.last_norm(tokens)), features
 
     def _attend(
         self, images: Tensor, wanted: Sequence[int], blocks: nn.Sequential

@@ -7,7 +7,6 @@ from vitcli.core.spec.families import (
     CoatnetSpec,
     ConvnetSpec,
     SwinSpec,
-    TimmSpec,
     VitSpec,
     model_spec,
 )
@@ -39,7 +38,6 @@ __all__ = [
     "StagedSpec",
     "SwinSpec",
     "TaskSpec",
-    "TimmSpec",
     "TokenSpec",
     "TrainSpec",
     "VitSpec",

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 from vitcli.core.spec.model import AttentionSpec, GridSpec, ModelSpec, PatchSpec, StagedSpec
 from vitcli.core.spec.rows import AcceptsList, SpecOf, SpecRow, Width
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, POS_EMBEDS
-from vitcli.plugin import Registry
+from vitcli.plugin import Registry, Target
 
 DEFAULT_FAMILY = "vit"
 
@@ -115,31 +115,6 @@ class PitSpec(AttentionSpec, StagedSpec, PatchSpec):
     family: Literal["pit"] = "pit"
 
 
-class TimmSpec(ModelSpec):
-    """A model of timm, as timm builds it. It needs the extra ``timm``."""
-
-    family: Literal["timm"] = "timm"
-    name: str | None = None
-    """Name of the model in timm, also with a tag, such as vit_small_patch14_dinov2.lvd142m. There
-    is no default: it must be set."""
-    pretrained: bool = False
-    """Start from timm's published weights, with the size and the normalisation of the pictures that
-    timm states for them, unless ``data`` sets others. ``train.init`` takes other weights."""
-
-    has_residual: ClassVar[bool] = True
-    min_batch: ClassVar[int] = 2
-
-    @property
-    def is_pretrained(self) -> bool:
-        return self.pretrained
-
-    @model_validator(mode="after")
-    def _check_name(self) -> Self:
-        if not self.name:
-            raise ValueError("family 'timm' needs name, such as vit_small_patch14_dinov2.lvd142m")
-        return self
-
-
 @dataclass(frozen=True, kw_only=True)
 class FamilyRow(SpecRow):
     """A family of models. ``build`` takes the spec."""
@@ -147,6 +122,12 @@ class FamilyRow(SpecRow):
     spec: type[ModelSpec]
     small: Mapping[str, Any] = field(default_factory=dict)
     """Fields of a small model for 32x32 pixels, as far as they differ from the defaults."""
+    fit: Target | None = None
+    """Function that takes an experiment and returns it with what the family states for its data. It
+    may refuse a training with a ``ConfigError``."""
+    weights: Target | None = None
+    """A ``runner.weights.PublishedWeights``, if the family has some. ``FAMILY:NAME`` then is a
+    model of the family, whose spec has the fields ``name`` and ``pretrained``."""
 
 
 SMALL_STAGES = {"patch_size": 2, "mlp_ratio": 2.0, "pool": "mean", "init": "xavier_normal"}
@@ -211,12 +192,6 @@ FAMILIES |= {
         build=f"{MODELS}.pit:Pit",
         spec=PitSpec,
         small=SMALL_STAGES | {"embed_dim": 48, "num_heads": 3, "depths": [2, 4], "pool": "cls"},
-    ),
-    "timm": FamilyRow(
-        about="a model of timm by its name (Wightman 2019)",
-        build=f"{MODELS}.timm_model:TimmModel",
-        spec=TimmSpec,
-        small={"name": "test_resnet"},
     ),
 }
 

@@ -43,6 +43,11 @@ class ModelSpec(Spec):
     """Minimum number of images in a training batch."""
 
     @property
+    def has_residual(self) -> bool:
+        """Return whether a block adds its input to its output."""
+        return True
+
+    @property
     def is_pretrained(self) -> bool:
         """Return whether the family itself brings trained weights."""
         return False

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.models.image_model import build_model
-from vitcli.core.models.timm_model import hooked
+from vitcli.core.models.image_model import build_model, hooked
 from vitcli.core.randomness import seed_of
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.distil.spec import DistilSpec, TeacherSpec

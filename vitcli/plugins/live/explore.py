@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vitcli.core.models.timm_model import MappedModel
+from vitcli.core.models.image_model import MappedModel
 from vitcli.plugins.live.page import Opening, page
 from vitcli.plugins.live.scene import make_scene
 from vitcli.runner.attn_map.explain import OPTIONS, Explainer, Explanation

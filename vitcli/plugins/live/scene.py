@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vitcli.core.inspect.maps import rollouts
-from vitcli.core.models.timm_model import MappedModel
+from vitcli.core.models.image_model import MappedModel
 from vitcli.core.spec.slots import POOLS
 from vitcli.runner.errors import InputError
 

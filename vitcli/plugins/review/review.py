@@ -16,7 +16,7 @@ from vitcli.core.data.source import Images, evenly_spaced
 from vitcli.core.inspect.maps import METHODS, MapRequest, default_method
 from vitcli.core.metrics.classification import rank_by_self_confidence
 from vitcli.core.metrics.linear_probe import HELD_OUT, cross_validated
-from vitcli.core.models.timm_model import MappedModel
+from vitcli.core.models.image_model import MappedModel
 from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run

@@ -21,7 +21,7 @@ from vitcli.core.inspect.maps import (
     check_layers,
     default_method,
 )
-from vitcli.core.models.timm_model import MappedModel
+from vitcli.core.models.image_model import MappedModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.data.pictures import decode, picture_bytes, picture_to_draw, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError

@@ -1,7 +1,7 @@
 """Original files of a data set, checked by MD5 and read with torchvision.
 
 The batches of CIFAR are pickles. (The other pickles that vitcli reads are .pt files, in
-``runner/weights/tensors.py``.) Each file is read once. If its MD5 is right, its bytes are written
+``plugins/weights/tensors.py``.) Each file is read once. If its MD5 is right, its bytes are written
 to a private folder, and torchvision reads that copy, so a file cannot be replaced between the check
 and the use. Files with another MD5 are refused.
 """

@@ -11,16 +11,16 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from vitcli.core.spec import DATA_SETS, ExperimentSpec, ModelSpec, TaskSpec, TimmSpec
+from vitcli.core.spec import DATA_SETS, FAMILIES, ExperimentSpec, ModelSpec, TaskSpec
 from vitcli.core.spec.families import FAMILY
 from vitcli.core.spec.own import FIELDS, PARTS
 from vitcli.core.spec.task import TASK
+from vitcli.plugin import load_target
 from vitcli.runner.errors import ConfigError, OwnCodeError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.family import FIELD as MODEL_FAMILY
 from vitcli.runner.experiment.family import (
     choice_below,
-    fit_to_timm,
     is_choice,
     is_option,
     switch_family,
@@ -327,13 +327,12 @@ def parse_experiment(
 
 
 def _refuse_training(spec: ExperimentSpec, place: Place) -> ExperimentSpec:
-    """Return a spec that can be trained; a model of timm gets the sizes that timm states."""
+    """Return a spec that can be trained; its family may state sizes of the pictures."""
     if spec.refusal:
         raise ConfigError(with_place(place, (), spec.refusal))
-    if not isinstance(spec.model, TimmSpec):
-        return spec
+    fit = FAMILIES[spec.model.family].fit
     try:
-        return fit_to_timm(spec, spec.model)
+        return load_target(fit)(spec) if fit else spec
     except ConfigError as error:
         raise ConfigError(with_place(place, (), str(error))) from error
 

@@ -1,15 +1,14 @@
-"""Another model family or task; models of timm, with what timm states of them."""
+"""Another model family or task."""
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
 
-from vitcli.core.spec import FAMILIES, ExperimentSpec, ModelSpec, TimmSpec, TrainSpec
+from vitcli.core.spec import FAMILIES, ModelSpec
 from vitcli.core.spec.families import DEFAULT_FAMILY, DEFAULTS, FAMILY
 from vitcli.core.spec.own import FIELDS
 from vitcli.core.spec.task import TASK
+from vitcli.plugin import missing_for
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.text import did_you_mean, join_words
 
 FIELD = f"model.{FAMILY.key}"
 SIZES = ModelSpec.model_fields.keys() - {FAMILY.key}
@@ -20,9 +19,9 @@ def switch_family(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[d
     """Replace the model of an experiment if ``changes`` names another family.
 
     The widths and depths of one family make no sense in another, so the model becomes the small
-    model of the new family. Other changes still apply to it. The sizes of the data stay. Pretrained
-    weights of timm replace those of ``train.init``, with the pictures that they expect. Return a
-    note about the new model, too; empty if the family stays.
+    model of the new family. Other changes still apply to it. The sizes of the data stay. Published
+    weights of the new family replace those of ``train.init``, with the pictures that they expect.
+    Return a note about the new model, too; empty if the family stays.
     """
     model, name = raw.get("model"), changes.get(FIELD)
     if not isinstance(name, str) or name not in FAMILIES or name == FAMILY.name_of(model):
@@ -33,7 +32,7 @@ def switch_family(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[d
         " 'vitcli train --dry-run' shows all fields"
     )
     new = dict(raw) | {"model": _small_model(model, name)}
-    if changes.get("model.pretrained") and FAMILIES[name].spec is TimmSpec:
+    if changes.get("model.pretrained") and FAMILIES[name].weights:
         for part, dropped in {"data": ("mean", "std", "resize"), "train": ("init",)}.items():
             fields = new.get(part) or {}
             new[part] = {key: value for key, value in fields.items() if key not in dropped}
@@ -86,72 +85,10 @@ def is_option(field: str) -> bool:
     return is_below and field != "task.teacher"
 
 
-PREFIX = "timm:"
-
-
-def timm_config(name: str) -> Any:
-    """Return timm's configuration of a name: picture size, mean, std, place of the weights."""
-    if find_spec("timm") is None:
-        raise ConfigError(
-            "models of timm need the package timm; in the checkout, type: pip install '.[timm]'"
-        )
-    import timm
-
-    architecture, _, tag = name.partition(".")
-    if not timm.is_model(name):
-        hint = did_you_mean(architecture, timm.list_models())
-        raise ConfigError(f"timm {timm.__version__} has no model {architecture!r}{hint}")
-    try:
-        return timm.get_pretrained_cfg(name)
-    except RuntimeError as error:
-        known = timm.list_pretrained(f"{architecture}.*")
-        tags = join_words([repr(name.partition(".")[2]) for name in known]) or "none"
-        raise ConfigError(
-            f"timm {timm.__version__} has no weights {tag!r} of {architecture}, only {tags}"
-        ) from error
-
-
-def fit_to_timm(spec: ExperimentSpec, model: TimmSpec) -> ExperimentSpec:
-    """Return the spec with what timm states for its pretrained weights, unless the spec says it."""
-    data = spec.data
-    try:
-        config = timm_config(model.name or "")
-    except ConfigError as error:
-        raise ConfigError(f"model.name: {error}") from error
-    for part in filter(None, (spec, spec.pretraining)):
-        if part.train.accumulate > 1 or part.train.grad_checkpointing:
-            refuse_training(model.name or "", part.train)
-    if not model.pretrained:
-        return spec
-    if config is None:
-        raise ConfigError(f"model.pretrained: timm has no weights of {model.name}")
-    size = data.resize or model.img_size or tuple(config.input_size[1:])
-    mean, std = data.mean or tuple(config.mean), data.std or tuple(config.std)
-    return spec.replace(data=data.replace(resize=size, mean=mean, std=std))
-
-
-def refuse_training(name: str, train: TrainSpec) -> None:
-    """Refuse what changes the statistics of batch norm, and recomputed blocks without blocks."""
-    import timm
-    import torch
-
-    with torch.device("meta"):
-        model: Any = timm.create_model(name)
-    norm = torch.nn.modules.batchnorm._BatchNorm
-    has_batch_norm = any(isinstance(part, norm) for part in model.modules())
-    if has_batch_norm and train.accumulate > 1:
-        raise ConfigError(
-            "train.accumulate: batch norm would see only a part of each batch, which changes the"
-            " gradients; set train.accumulate to 1"
-        )
-    if has_batch_norm and train.grad_checkpointing:
-        raise ConfigError(
-            "train.grad_checkpointing: batch norm would count each batch twice; set it to false"
-        )
-    if train.grad_checkpointing:
-        try:
-            model.set_grad_checkpointing(True)
-        except (AssertionError, AttributeError) as error:
-            raise ConfigError(
-                f"train.grad_checkpointing: timm cannot recompute the blocks of {name}"
-            ) from error
+def split_published(word: str) -> tuple[str, str] | None:
+    """Return family and name of published weights, such as ``timm:NAME``; None for other words."""
+    family, colon, name = word.partition(":")
+    if colon and (missing := missing_for(FIELD, family)):
+        raise ConfigError(f"{word}: {missing}")
+    has_weights = colon and family in FAMILIES and FAMILIES[family].weights
+    return (family, name) if has_weights else None

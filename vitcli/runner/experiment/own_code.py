@@ -474,8 +474,9 @@ def save_copies(spec: ExperimentSpec, folder: Path) -> None:
 
 def missing_plugin(config: Mapping[str, Any]) -> str:
     """Return which plugin a configuration needs that is off; else nothing."""
-    fields = {field for plugin in plugins().values() for field in plugin.rows}
-    needs = (missing_for(field, value_at(config, field)) for field in sorted(fields))
+    fields = sorted({field for plugin in plugins().values() for field in plugin.rows})
+    parts = [value_at(config, part) for part in ("pretrain", "task.teacher")]
+    needs = (missing_for(f, value_at(part, f)) for part in (config, *parts) for f in fields)
     return next(filter(None, needs), "")
 
 

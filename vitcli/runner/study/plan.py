@@ -107,7 +107,7 @@ def plan_study(
 
 def _refuse_unknown_start(trial: Trial) -> None:
     from vitcli.runner.text import ignore_message
-    from vitcli.runner.weights.timm_start import first_file
+    from vitcli.runner.weights import first_file
 
     init = trial.spec.train.init
     if init and not first_file(trial.spec, offline=True, on_message=ignore_message):

@@ -15,7 +15,6 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.metrics.classification import score
 from vitcli.core.metrics.linear_probe import cross_validated, linear_probe
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.models.timm_model import TimmModel
 from vitcli.core.models.vit import TokenModel
 from vitcli.core.nn.pos_embed import resize_positions
 from vitcli.core.objectives.objective import task_class
@@ -28,7 +27,7 @@ from vitcli.runner.experiment.config import SIZES
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
 from vitcli.runner.text import quantity
-from vitcli.runner.weights.timm_start import load_timm
+from vitcli.runner.weights import published_weights
 
 POSITIONS = "pos_embed.table"
 NO_TENSORS = ("drop_path", "attn_drop", "proj_drop", "pos_drop", "init")
@@ -52,10 +51,10 @@ def initial_module(
     if first:
         encoder = encoder_of(spec, module)
         names = data.class_names if spec.task.row.uses_labels else ()
-        if isinstance(encoder, TimmModel):
-            load_timm(encoder, first, on_message, names)
+        if weights := published_weights(spec.model.family):
+            weights.load(encoder, first, on_message, names)
         else:
-            assert isinstance(first, RunDir), "a file is only for models of timm"
+            assert isinstance(first, RunDir), "a file is only for families with published weights"
             load_initial_weights(encoder, first, on_message, names)
         for name in task_class(spec).encoder_copies:
             module.get_submodule(name).load_state_dict(encoder.state_dict())

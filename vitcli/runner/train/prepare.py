@@ -12,7 +12,7 @@ from typing import Any
 
 from vitcli.core import ranks
 from vitcli.core.data.source import DataSet
-from vitcli.core.spec import GENERATED, ExperimentSpec, TimmSpec
+from vitcli.core.spec import GENERATED, ExperimentSpec
 from vitcli.core.train.training import Training
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
@@ -52,7 +52,7 @@ from vitcli.runner.train.ranks import (
     refuse_other_ranks,
     refuse_parts,
 )
-from vitcli.runner.weights.timm_start import first_file
+from vitcli.runner.weights import first_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ class Plan:
     measures_test: bool = True
     """Whether ``data.test`` holds test images; in a search it does not."""
     first: RunDir | Path | None = None
-    """The run, or the weights file of timm, that a new training starts from."""
+    """The run, or the file of published weights, that a new training starts from."""
     before: RunRecord | None = None
     """What the run folder says already; None if the run is a new one."""
     checkpoint: Checkpoint | None = None
@@ -360,7 +360,7 @@ def refuse_other_images(record: RunRecord, data: DataSet, advice: str) -> None:
 def first_run(
     experiment: Experiment, request: Request, before: RunRecord | None
 ) -> RunDir | Path | None:
-    """Return the run, or the weights file of timm, that a new training starts from, if any.
+    """Return the run, or the weights file, that a new training starts from, if any.
 
     ``before`` is a training that has begun already; it names its pre-training. The configuration
     that a pre-training stored has more fields, so it leads to another name.
@@ -372,8 +372,7 @@ def first_run(
                 return find_run(str(known))
         # All experiments with the same pre-training share its run.
         return RunDir(RUNS / "pretrained" / part.name / f"seed{part.spec.seed}")
-    is_of_timm = isinstance(experiment.spec.model, TimmSpec)
-    if is_of_timm and (file := first_file(experiment.spec, request.offline, request.on_message)):
+    if file := first_file(experiment.spec, request.offline, request.on_message):
         return file
     init = experiment.spec.train.init
     return request.first or (find_run(init) if init else None)

@@ -13,9 +13,10 @@ from tests.core.trainings import of_parameters
 from vitcli.core.inspect.cost import count_parameters, parameters_by_part
 from vitcli.core.inspect.maps import METHODS, MapRequest, default_method
 from vitcli.core.models.image_model import build_model
-from vitcli.core.models.timm_model import TimmModel, create_net
-from vitcli.core.spec import OptimSpec, TimmSpec
+from vitcli.core.spec import OptimSpec
 from vitcli.core.train.optim import build_optimizers, freeze
+from vitcli.plugins.timm.model import TimmModel, create_net
+from vitcli.plugins.timm.spec import TimmSpec
 
 PLAIN = ("test_vit", "test_vit2", "test_vit3", "test_vit4")
 OTHERS = (

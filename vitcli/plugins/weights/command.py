@@ -63,8 +63,8 @@ def import_(
     Example:
       vitcli import vit.pt cifar10-tiny
     """
+    from vitcli.plugins.weights.convert import import_weights
     from vitcli.runner.experiment.config import parse_sets
-    from vitcli.runner.weights.convert import import_weights
 
     refuse_empty("FILE", source)
     if name is None and output is None:

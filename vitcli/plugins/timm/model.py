@@ -4,17 +4,15 @@ Axes: B batch, C channels, H W pixels, N tokens (prefix first), D width, h num_h
 K classes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.models.image_model import ImageModel, chosen_layers
-from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.models.image_model import MappedModel, chosen_layers, hooked
 from vitcli.core.randomness import seed_of
-from vitcli.core.spec import TimmSpec
+from vitcli.plugins.timm.spec import TimmSpec
 
 CAPTURED = {"Attention", "AttentionRope", "EvaAttention"}
 """Classes of timm whose attention is one matrix between all tokens."""
@@ -54,11 +52,12 @@ def create_net(spec: TimmSpec, seed: int = 0, **options: Any) -> Any:
     return net
 
 
-class TimmModel(ImageModel):
+class TimmModel(MappedModel):
     """A model of timm: normalised images (B, C, H, W) -> timm's logits (B, K)."""
 
     spec: TimmSpec
     net: Any
+    library_prefix = "net."
 
     def __init__(self, spec: TimmSpec) -> None:
         super().__init__(spec)
@@ -101,6 +100,10 @@ class TimmModel(ImageModel):
     def head(self) -> nn.Module:  # type: ignore[override]
         found = self.net.get_classifier()
         return nn.ModuleList(found) if isinstance(found, tuple) else found
+
+    @property
+    def library_call(self) -> tuple[str, dict[str, Any]]:
+        return "timm.create_model", self.net.arguments
 
     @property
     def num_features(self) -> int:
@@ -210,21 +213,8 @@ class TimmModel(ImageModel):
             logits = self.net(images)
         return logits, found[0]
 
-
-@contextmanager
-def hooked(places: Mapping[Any, nn.Module]) -> Iterator[dict[Any, Tensor]]:
-    """Collect the output of each module, by its key, while the block runs."""
-    found: dict[Any, Tensor] = {}
-    handles = [
-        module.register_forward_hook(lambda _, args, out, key=key: found.update({key: out}))
-        for key, module in places.items()
-    ]
-    try:
-        yield found
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-MappedModel = VisionTransformer | TimmModel
-"""The models of which ``inspect`` draws maps."""
+    def by_place(self, features: Tensor) -> Tensor:
+        if features.ndim == 3:
+            return super().by_place(features)
+        is_last = features.shape[-1] == self.net.num_features
+        return features if is_last else features.movedim(1, -1)

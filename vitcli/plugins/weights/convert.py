@@ -10,6 +10,7 @@ from typing import Any
 from safetensors import safe_open
 from torch import Tensor
 
+from vitcli.plugins.weights.tensors import match_tensors, read_tensors
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
@@ -21,7 +22,6 @@ from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoi
 from vitcli.runner.run.folder import CONFIG, RunDir, is_effectively_empty
 from vitcli.runner.run.record import read_record
 from vitcli.runner.text import natural_key
-from vitcli.runner.weights.tensors import match_tensors, read_tensors
 from vitcli.version import __version__
 
 UNRECORDED = ("model.num_heads", "model.norm_eps", "data.mean", "data.std")

@@ -1,23 +1,23 @@
 """Weights that a model of the family timm starts from."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from vitcli.core.models.image_model import ImageModel, build_model
-from vitcli.core.models.timm_model import TimmModel, create_net
-from vitcli.core.spec import DataSpec, ExperimentSpec, TimmSpec
+from vitcli.core.spec import DataSpec, ExperimentSpec
+from vitcli.plugins.timm.fit import PREFIX, timm_config
+from vitcli.plugins.timm.model import TimmModel, create_net
+from vitcli.plugins.timm.spec import TimmSpec
+from vitcli.plugins.weights.tensors import prefix_of, read_tensors
 from vitcli.runner.data.find import is_offline
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.weights import encoder_weights
-from vitcli.runner.experiment.family import PREFIX, timm_config
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import ignore_message, one_line, quantity
-from vitcli.runner.weights.tensors import prefix_of, read_tensors
+from vitcli.runner.weights import Listener, PublishedWeights
 
-Listener = Callable[[str], None]
-NET = "net."
-"""What the names of tensors of a ``TimmModel`` begin with."""
+NET = TimmModel.library_prefix
 HUB_FILE = "model.safetensors"
 
 
@@ -64,13 +64,14 @@ def hub_file(name: str, offline: bool, on_message: Listener) -> Path:
 
 
 def load_timm(
-    model: TimmModel, source: RunDir | Path, on_message: Listener, class_names: Sequence[str] = ()
+    model: ImageModel, source: RunDir | Path, on_message: Listener, class_names: Sequence[str]
 ) -> None:
     """Copy the weights of a run or file, which timm renames and resizes as it does for its own.
 
     The model keeps its own head if the source has another number of classes, or no head, or if the
     classes of a run have other names.
     """
+    assert isinstance(model, TimmModel)
     config, name = timm_config(model.spec.name or ""), f"{PREFIX}{model.spec.name}"
     own = model.state_dict()
     if isinstance(source, RunDir):
@@ -122,7 +123,9 @@ def published_model(
     data = DataSpec(mean=tuple(config.mean), std=tuple(config.std), class_names=names)
     spec = ExperimentSpec(model=TimmSpec(name=name, **shape), data=data)
     model = build_model(spec.model, seed=0).eval()
-    assert isinstance(model, TimmModel)
-    load_timm(model, file, ignore_message)
+    load_timm(model, file, ignore_message, ())
     on_message(f"model {PREFIX}{name}")
     return spec, model
+
+
+WEIGHTS = PublishedWeights(first_file=first_file, load=load_timm, model=published_model)

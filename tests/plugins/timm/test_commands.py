@@ -14,10 +14,11 @@ from safetensors import safe_open
 from timm.data import ImageNetInfo
 
 from tests.cli.commands import document, printed, said, save_picture
-from tests.cli.importing import publish, save
-from tests.core.models.test_timm_model import LARGE
 from tests.core.specs import noisy
+from tests.plugins.timm.test_model import LARGE
+from tests.plugins.weights.importing import publish, save
 from tests.same_run import assert_same_run
+from vitcli.cli.chosen import run_and_pictures
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
@@ -123,3 +124,13 @@ def test_published_weights_are_mapped_without_a_run(hub):
     assert row["class"] == names[shares.argmax()]
     assert row["probability"] == pytest.approx(shares.max().item(), rel=1e-4)
     assert not Path("runs").exists()
+
+
+def test_a_model_that_timm_does_not_have_is_one_line(here):
+    words = ("train", "quickstart", "-s", "model.family=timm", "--dry-run")
+    assert "needs name" in said(2, *words)
+    assert "no model 'test_vat'" in said(2, *words, "-s", "model.name=test_vat")
+
+
+def test_a_model_of_timm_is_told_from_pictures(here):
+    assert run_and_pictures("predict", ["timm:vit", "x.png"]) == ("timm:vit", ["x.png"])

@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 
 from tests.cli.commands import printed, said, save_picture, vitcli
-from tests.cli.importing import FIELDS, State, same_logits, save, theirs
+from tests.plugins.weights.importing import FIELDS, State, same_logits, save, theirs
 from vitcli.plugins.probe.probe import probe_run
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.weights import load_model

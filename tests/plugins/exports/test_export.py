@@ -23,6 +23,8 @@ from tests.core.models.staged_models import FAMILIES
 from tests.core.specs import changed
 from vitcli.core.spec import ExperimentSpec, ModelSpec, model_spec
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, NORMS, PATCH_EMBEDS, POS_EMBEDS
+from vitcli.plugins.exports import export
+from vitcli.plugins.weights.tensors import not_plain
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.build import new_module
@@ -30,8 +32,6 @@ from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
-from vitcli.runner.weights import export
-from vitcli.runner.weights.tensors import not_plain
 
 SIZES: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 5}
 MODELS: dict[str, ModelSpec] = {
@@ -158,7 +158,7 @@ PLAIN = [
     {"pos_embed": "none", "norm": "rms_norm", "ffn": "relu", "pre_norm": True, "patch_bias": False},
     {"mlp_dim": 49, "embed_dim": 11, "num_heads": 1, "img_size": (16, 32), "patch_size": 8},
 ]
-"""An MLP of 49 is special: int(11 * (49 / 11)) is 48. test_timm.py has weights of timm."""
+"""An MLP of 49 is special: int(11 * (49 / 11)) is 48. tests/plugins/timm has weights of timm."""
 
 
 @pytest.mark.parametrize("fields", PLAIN, ids=str)

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from tests.core.specs import changed, noisy
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention import SelfAttention
-from vitcli.runner.weights.tensors import match_tensors
+from vitcli.plugins.weights.tensors import match_tensors
 
 scramble = partial(noisy, share=0.2)
 

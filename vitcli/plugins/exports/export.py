@@ -17,18 +17,9 @@ from torch import Tensor, nn
 
 from vitcli.core.metrics.classification import wilson_interval
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.models.timm_model import TimmModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import DATA_SETS, FAMILIES, ExperimentSpec
-from vitcli.runner.errors import CheckError, ConfigError, InputError
-from vitcli.runner.evaluate.weights import load_model
-from vitcli.runner.files import commit, make_output_folder, require_utf8, scratch_folder
-from vitcli.runner.report.tables import escape_markdown, markdown_grid
-from vitcli.runner.run.checkpoint import untie_shared_tensors
-from vitcli.runner.run.folder import RESULT, RunDir
-from vitcli.runner.run.record import RunRecord, headline_key, read_record
-from vitcli.runner.text import one_line, printable, without_folders
-from vitcli.runner.weights.tensors import (
+from vitcli.plugins.weights.tensors import (
     POSITIONS,
     match_tensors,
     not_plain,
@@ -37,7 +28,14 @@ from vitcli.runner.weights.tensors import (
     timm_name,
     timm_state,
 )
-from vitcli.runner.weights.timm_start import NET
+from vitcli.runner.errors import CheckError, ConfigError, InputError
+from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.files import commit, make_output_folder, require_utf8, scratch_folder
+from vitcli.runner.report.tables import escape_markdown, markdown_grid
+from vitcli.runner.run.checkpoint import untie_shared_tensors
+from vitcli.runner.run.folder import RESULT, RunDir
+from vitcli.runner.run.record import RunRecord, headline_key, read_record
+from vitcli.runner.text import one_line, printable, without_folders
 from vitcli.version import __version__
 
 Facts = dict[str, str]
@@ -126,10 +124,10 @@ def write_safetensors(model: TrainedModel, path: Path) -> Facts:
     The metadata ``timm`` are the arguments of timm's ``VisionTransformer`` or ``create_model``.
     """
     encoder, arguments, state = model.encoder, None, model.state()
-    if isinstance(encoder, TimmModel):
-        kind = "timm.create_model"
-        arguments = encoder.net.arguments | ({} if model.classifies else {"num_classes": 0})
-        state = {name.removeprefix(NET): tensor for name, tensor in state.items()}
+    if encoder.library_call:
+        kind, arguments = encoder.library_call
+        arguments = arguments | ({} if model.classifies else {"num_classes": 0})
+        state = {name.removeprefix(encoder.library_prefix): t for name, t in state.items()}
     elif (lacks := not_plain(model.spec.model)) or type(encoder) is not VisionTransformer:
         lacks = lacks or "distillation token"
         names = f"those of vitcli, because timm's VisionTransformer has no {lacks}"
@@ -151,8 +149,8 @@ def read_safetensors(path: Path, model: TrainedModel) -> Reloaded:
     other, tensors = copy.deepcopy(model.encoder), read_tensors(path)
     own = other.state_dict()
     state = {} if model.classifies else {name: own[name] for name in other.head_names}
-    if isinstance(other, TimmModel):
-        state |= {NET + name: tensor for name, tensor in tensors.items()}
+    if other.library_prefix:
+        state |= {other.library_prefix + name: tensor for name, tensor in tensors.items()}
     else:
         if POSITIONS not in own:  # constants, of which the file has a table
             tensors.pop(timm_name(POSITIONS), None)

@@ -6,7 +6,7 @@ import safetensors.torch
 import timm
 import torch
 
-from tests.core.models.test_parity import scramble
+from tests.plugins.weights.test_parity import scramble
 from vitcli.runner.evaluate.weights import load_model
 
 FIELDS = ("-s", "model.pos_embed_prefix=true", "-s", "model.pool=cls")

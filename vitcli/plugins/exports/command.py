@@ -44,8 +44,8 @@ def export(
       vitcli export cifar10-pocket
       vitcli export cifar10-pocket --format card
     """
+    from vitcli.plugins.exports.export import LIMIT, export_run
     from vitcli.runner.run.folder import find_run
-    from vitcli.runner.weights.export import LIMIT, export_run
 
     refuse_empty("-o", output and output.name)
     exported = find_run(run)

@@ -1,0 +1,7 @@
+from vitcli.plugin import Plugin
+
+plugin = Plugin(
+    about="trained models as ONNX, safetensors, pt2 or a model card",
+    needs=("weights",),
+    commands={"export": "vitcli.plugins.exports.command:export"},
+)
