@@ -15,17 +15,18 @@ from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import config_text, load_experiment
 from vitcli.runner.experiment.diff import differences
-from vitcli.runner.experiment.listing import describe_experiment, kind_of
+from vitcli.runner.experiment.kinds import FILE_KINDS
+from vitcli.runner.experiment.listing import describe_experiment, name_of_kind
 from vitcli.runner.experiment.resolve import fit_to_data
 from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.plan import model_sizes
 from vitcli.runner.train.flops import training_flops
 
 FOLDER = Path(__file__).parents[1] / "experiments"
-FILES = {path: kind_of(path) for path in sorted(FOLDER.glob("*.yaml"))}
+FILES = {path: name_of_kind(path) for path in sorted(FOLDER.glob("*.yaml"))}
 EXPERIMENTS = [path for path, kind in FILES.items() if kind == "experiment"]
 STUDIES = [path for path, kind in FILES.items() if kind == "study"]
-VERBS = {"experiment": "train", "study": "ablate", "search": "search"}
+VERBS = {"experiment": "train"} | {kind.name: kind.command for kind in FILE_KINDS.values()}
 PARAMETERS = {
     "cifar10-tiny": 140_618,
     "cifar10-small": 6_347_082,

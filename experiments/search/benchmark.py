@@ -27,10 +27,10 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 from scipy.stats import t as student
 
+from vitcli.plugins.search.definition import Search, load_search, point_key
+from vitcli.plugins.search.samplers import distributions, make_sampler
+from vitcli.plugins.search.trials import MAX_REJECTED
 from vitcli.runner.files import commit, sha256, to_hashed_json
-from vitcli.runner.search.definition import Search, load_search, point_key
-from vitcli.runner.search.samplers import distributions, make_sampler
-from vitcli.runner.search.trials import MAX_REJECTED
 
 FOLDER = Path(__file__).parent
 JOURNAL, RESULT = FOLDER / "trials/search-grid/search.journal", FOLDER / "benchmark.json"

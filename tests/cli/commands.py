@@ -15,7 +15,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from tests.patience import HANG
-from vitcli.cli.main import app
+from vitcli.cli.main import app, main
 
 # typer's runner makes all commands anew for each call, which takes longer than most calls.
 typer.testing._get_command = cache(typer.main.get_command)
@@ -58,6 +58,20 @@ def typed(command: str, code: int = 0) -> tuple[str, str]:
     found, out, talk = vitcli(*shlex.split(command))
     assert found == code, talk
     return out, talk
+
+
+def offered(line: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return what bash completes a line with."""
+    words = line.split(" ")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("_VITCLI_COMPLETE", "complete_bash")
+        patch.setenv("COMP_WORDS", "\n".join(words))
+        patch.setenv("COMP_CWORD", str(len(words) - 1))
+        with pytest.raises(SystemExit):
+            main()
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return sorted(word for word in printed.out.splitlines() if word)
 
 
 def started(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""`vitcli ablate` and `vitcli search` as they are typed, also with no training at all."""
+"""`vitcli ablate` as it is typed, also with no training at all."""
 
 import json
 from pathlib import Path
@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import said, typed
-from tests.cli.conftest import SEARCH, STUDY
+from tests.cli.conftest import STUDY
 from tests.runner.study.trials import STUDY as PLAIN_STUDY
 from tests.runner.study.trials import fabricate
 from vitcli.cli.engines import parse_duration
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.record import read_record
 from vitcli.runner.study.result import FIGURE_FORMATS
 
 ROOT = Path("runs/mine")
@@ -70,15 +68,12 @@ def test_the_report_of_the_whole_study_is_not_replaced_by_that_of_some_seeds(her
     assert (ROOT / "results.json").read_bytes() == whole
 
 
-@pytest.mark.parametrize(
-    "command", ["ablate mine.yaml", "ablate mine.yaml --dry-run", "search s.yaml"]
-)
-@pytest.mark.parametrize("file", ["report.html", "table.csv", "results.json", "figures/pareto.png"])
+@pytest.mark.parametrize("command", ["ablate mine.yaml", "ablate mine.yaml --dry-run"])
+@pytest.mark.parametrize("file", ["report.html", "table.csv", "results.json", "figures/curves.png"])
 def test_a_file_of_a_person_in_the_folder_is_refused_before_anything_is_written(
     tiny, command, file
 ):
     Path("mine.yaml").write_text(PLAIN_STUDY)
-    Path("s.yaml").write_text(SEARCH)
     path = Path("paper", file)
     path.parent.mkdir(parents=True)
     path.write_text("mine")
@@ -98,46 +93,3 @@ def test_a_duration_has_a_unit():
     for wrong in ("", "0m", "h", "-1h", "1 h 2", "1e3s", "inf"):
         with pytest.raises(ConfigError):
             parse_duration(wrong)
-
-
-@pytest.fixture
-def search(tiny, without_workers) -> None:
-    Path("mine.yaml").write_text(SEARCH)
-
-
-def test_a_search_reads_no_test_image_and_its_last_line_tests_the_best(search):
-    plan = json.loads(typed("search mine.yaml --dry-run --json")[0])
-    assert (plan["trials"], len(plan["space"]), ROOT.exists()) == (3, 3, False)
-    _, talk = typed("search mine.yaml -j 1")
-    trials = [RunDir(path.parent) for path in ROOT.glob("*/seed0/result.json")]
-    assert len(trials) == 3
-    for run in trials:
-        record = read_record(run)
-        seen = [*record.result, *(key for line in record.metrics for key in line)]
-        assert not [key for key in seen if key.startswith("test_")], "a search sees no test score"
-        assert record.meta["num_test"] == 0
-    command = talk.strip().splitlines()[-1].partition("vitcli ")[2]
-    assert command == "ablate runs/mine/mine-confirm.yaml"
-
-    found = json.loads(typed("search mine.yaml --json")[0])
-    assert found == json.loads(typed("search mine.yaml --status --json")[0])
-    assert [row["trials"][0]["state"] for row in found["rows"]] == ["finished"] * 3
-    more = json.loads(typed("search mine.yaml -j 1 -s search.trials=4 --json")[0])
-    kept = [row["variant"] for row in more["rows"]]
-    assert (len(kept), {row["variant"] for row in found["rows"]} < {*kept}) == (4, True)
-
-    tested = json.loads(typed(f"{command} -j 1 --seeds 10,11 --json")[0])
-    assert [row["variant"] for row in tested["rows"]] == ["default", "best"]
-    runs = [RunDir(path.parent) for path in Path("runs/mine-confirm").glob("*/*/meta.json")]
-    assert [read_record(run).meta["num_val"] for run in runs] == [0] * 4
-
-
-def test_the_jobs_of_slurm_are_drivers_of_one_search(search):
-    script, _ = typed("search mine.yaml --engine slurm -j 2 -s search.trials=4")
-    assert "#SBATCH --array=1-2" in script.splitlines()
-    driver = f"vitcli search mine.yaml -s search.trials=4 -j 1 -o {ROOT.resolve()} &"
-    assert [line for line in script.splitlines() if line.endswith(driver)]
-
-
-def test_a_space_without_a_point_is_a_mistake(search):
-    typed("search mine.yaml -j 1 -s search.space={model.num_heads:[3,5]}", 2)

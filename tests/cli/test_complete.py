@@ -2,7 +2,7 @@
 
 import pytest
 
-from vitcli.cli.main import main
+from tests.cli.commands import offered
 
 TWICE = ["twice/train/seed0", "twice/train/seed1"]
 OFFERS = {
@@ -11,7 +11,6 @@ OFFERS = {
     "vitcli train ablation-l": [],
     "vitcli ablate ablation-length-1": ["ablation-length-15", "ablation-length-15-fashion"],
     "vitcli experiments show ablation-pos": ["ablation-positions"],
-    "vitcli search search-g": ["search-grid"],
     "vitcli eval tw": TWICE,
     "vitcli eval ": ["cifar10-pocket", "photos", "quickstart", *TWICE],
     "vitcli eval quickstart/": ["quickstart/train/seed0"],
@@ -26,17 +25,9 @@ OFFERS = {
 
 
 @pytest.mark.parametrize("line", OFFERS)
-def test_what_is_offered(here, monkeypatch, capsys, line):
+def test_what_is_offered(here, capsys, line):
     for run in ("photos", "red\x1b[31m", "two words", "quickstart/train/seed0", *TWICE):
         (here / "runs" / run).mkdir(parents=True)
         (here / "runs" / run / "config.yaml").write_text("{")
     (here / "broken.yaml").write_text("{")
-    words = line.split(" ")
-    monkeypatch.setenv("_VITCLI_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", "\n".join(words))
-    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
-    with pytest.raises(SystemExit):
-        main()
-    printed = capsys.readouterr()
-    offered = [word for word in printed.out.splitlines() if word]
-    assert (sorted(offered), printed.err) == (sorted(OFFERS[line]), "")
+    assert offered(line, capsys) == sorted(OFFERS[line])

@@ -9,10 +9,12 @@ import pytest
 from tests.cli import commands
 from tests.cli.commands import document, said
 from vitcli.core.spec import FAMILIES, ExperimentSpec
+from vitcli.plugin import load_target
 from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.experiment.kinds import FILE_KINDS
 from vitcli.runner.experiment.listing import describe_experiment
 from vitcli.runner.experiment.yaml_text import FILE_FIELDS
-from vitcli.runner.study.definition import StudyFields, load_study
+from vitcli.runner.study.definition import load_study
 
 vitcli = partial(commands.vitcli, "experiments")
 pytestmark = pytest.mark.usefixtures("here")
@@ -92,7 +94,9 @@ def test_validate_names_what_is_wrong_and_goes_on():
 def test_the_schema_describes_every_field_and_what_files_may_say():
     schema = json.loads(vitcli("schema")[1])
     assert schema["$schema"].startswith("https://json-schema.org/")
-    fields = {*FILE_FIELDS, *ExperimentSpec.model_fields, *StudyFields.model_fields, "search"}
+    fields = {*FILE_FIELDS, *ExperimentSpec.model_fields}
+    for kind in FILE_KINDS.values():
+        fields |= load_target(kind.fields).model_fields.keys()
     assert schema["properties"].keys() == fields
     assert schema["additionalProperties"] is False
     model, *others = (each["properties"] for each in schema["properties"]["model"]["anyOf"])

@@ -145,7 +145,7 @@ PLANTED = r"""
 = adjusts no p-value for the number of rows | vitcli/runner/study/significance.py | tests/runner/study/test_statistics.py
 -min(1.0, (m - rank) * p)
 +p
-= keeps the line that a killed search began | vitcli/runner/search/trials.py | tests/runner/search
+= keeps the line that a killed search began | vitcli/plugins/search/trials.py | tests/plugins/search
 -        if not content.endswith(b"\n"):
 +        if False:
 = sends a driver to a machine without its GPUs | vitcli/cli/clusters.py | tests/cli/test_clusters.py -k cores_and_gpus

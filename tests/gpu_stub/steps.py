@@ -34,7 +34,9 @@ FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
 NO_FFT = ("fusion", "fusion-gpu")
 """Experiments that the stub cannot take: it has no cuFFT, which makes spectrograms."""
 EXPERIMENTS = [
-    path.stem for path in FILES if listing.kind_of(path) == "experiment" and path.stem not in NO_FFT
+    path.stem
+    for path in FILES
+    if listing.name_of_kind(path) == "experiment" and path.stem not in NO_FFT
 ]
 OWN_VIEWS: dict[str, Any] = {"data.augment": {}}
 NEEDS: dict[str, dict[str, Any]] = {"dino": OWN_VIEWS, "lejepa": OWN_VIEWS}

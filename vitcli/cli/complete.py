@@ -14,25 +14,21 @@ def any_experiment(incomplete: str) -> list[str]:
 
 
 def experiment(incomplete: str) -> list[str]:
-    return _of_kind(incomplete, "experiment")
+    return of_kind(incomplete, "experiment")
 
 
 def study(incomplete: str) -> list[str]:
-    return _of_kind(incomplete, "study")
+    return of_kind(incomplete, "study")
 
 
-def search(incomplete: str) -> list[str]:
-    return _of_kind(incomplete, "search")
-
-
-def _of_kind(incomplete: str, kind: str) -> list[str]:
+def of_kind(incomplete: str, kind: str) -> list[str]:
     from vitcli.runner.experiment.config import experiment_files
-    from vitcli.runner.experiment.listing import kind_of
+    from vitcli.runner.experiment.listing import name_of_kind
 
     names = []
     for name, path in experiment_files().items():
         try:
-            if name.startswith(incomplete) and kind_of(path) == kind:
+            if name.startswith(incomplete) and name_of_kind(path) == kind:
                 names.append(name)
         except ConfigError:
             continue

@@ -31,10 +31,11 @@ Name = Annotated[
 
 
 def run_command(name: str) -> str:
+    from vitcli.runner.experiment.kinds import FILE_KINDS
     from vitcli.runner.experiment.listing import describe_experiment
 
-    commands = {"study": "vitcli ablate", "search": "vitcli search"}
-    return commands.get(describe_experiment(name).kind, "vitcli train")
+    commands = {kind.name: kind.command for kind in FILE_KINDS.values()}
+    return f"vitcli {commands.get(describe_experiment(name).kind, 'train')}"
 
 
 @commands.command()
@@ -142,7 +143,7 @@ def validate(
     Example:
       vitcli experiments validate mine.yaml
     """
-    from vitcli.runner.search.validate import validate as check
+    from vitcli.runner.study.validate import validate as check
 
     rows = [check(name) for name in names]
     wrong = sum(not row["ok"] for row in rows)
@@ -201,7 +202,5 @@ def schema(json: Json = False) -> None:
       vitcli experiments schema
     """
     from vitcli.runner.experiment.listing import file_schema
-    from vitcli.runner.search.definition import SearchFile
-    from vitcli.runner.study.definition import StudyFields
 
-    emit_exactly(json_text.dumps(file_schema(StudyFields, SearchFile), indent=2))
+    emit_exactly(json_text.dumps(file_schema(), indent=2))

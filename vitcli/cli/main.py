@@ -36,7 +36,6 @@ COMMANDS = {
     "ablate": "vitcli.cli.ablate:ablate",
     "visualize": "vitcli.cli.visualize:visualize",
     "table": "vitcli.cli.table:table",
-    "search": "vitcli.cli.search:search",
     "runs": "vitcli.cli.runs:commands",
     "experiments": "vitcli.cli.experiments:commands",
     "data": "vitcli.cli.data:commands",

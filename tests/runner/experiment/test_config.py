@@ -108,7 +108,6 @@ def told(load, *arguments) -> str:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"search.trials": 3}, "--set: unknown field 'search'; only a file can have it"),
         ({"lr": 0.1}, "--set: unknown field 'lr'; did you mean 'optim.lr'?"),
         ({"data.val_split": "x"}, "data.val_split: should be an integer or a number, got 'x'"),
         ({"train.freeze": [1]}, "--set: train.freeze: should be an integer or text, got a list"),
@@ -266,7 +265,7 @@ IN_STUDIES = [
         (load_experiment, "seed: 1\nbase: quikstart", "mine.yaml:2: base: no experiment is called"),
         (load_experiment, f"{PLAIN_RESNET}\ntrain:\n  batch_size: 1", "mine.yaml:3: train."),
         (load_experiment, "threads: 2", "mine.yaml:1: unknown field 'threads'; only a study has"),
-        (load_experiment, "search: {space: {model.depth: [1, 2]}}", "mine.yaml: this is a search"),
+        (load_experiment, "variants: {a: {}}", "mine.yaml: this is a study"),
         (load_experiment, "varients: {a: {}}", "mine.yaml:1: unknown field 'varients'; did you"),
         (load_experiment, "seed: 1\noptim.lr: 1e-3", "mine.yaml:2: unknown field 'optim.lr'"),
         (load_study, "seeds: [0]\nvariants: {a: {experiment: ./below.yaml}}", "below.yaml:4: "),

@@ -25,6 +25,7 @@ from vitcli.runner.experiment.family import (
     is_option,
     switch_family,
 )
+from vitcli.runner.experiment.kinds import kind_of
 from vitcli.runner.experiment.problems import describe, with_place
 from vitcli.runner.experiment.yaml_text import (
     FILE_FIELDS,
@@ -153,10 +154,11 @@ def load_experiment(
     path = find_experiment(name)
     raw, documents = merge_with_bases(path)
     raw |= load_own_code(documents) if "code" in raw else {}
-    for field, kind, command in (("variants", "study", "ablate"), ("search", "search", "search")):
-        if field in raw:
-            file = shlex.quote(path.stem if typed_name(path) == path.stem else str(path))
-            raise ConfigError(f"{path}: this is a {kind}; run it with 'vitcli {command} {file}'")
+    if kind := kind_of(raw, path):
+        file = shlex.quote(path.stem if typed_name(path) == path.stem else str(path))
+        raise ConfigError(
+            f"{path}: this is a {kind.name}; run it with 'vitcli {kind.command} {file}'"
+        )
     read_purpose(documents[0])
     spec = parse_experiment(raw, in_files(documents), is_stored=bool(changes))
     if not changes:

@@ -6,9 +6,11 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from vitcli.core.spec import ExperimentSpec, Spec
+from vitcli.core.spec import ExperimentSpec
+from vitcli.plugin import load_target
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import find_experiment, merge_with_bases, parse_experiment
+from vitcli.runner.experiment.kinds import FILE_KINDS, kind_of
 from vitcli.runner.experiment.yaml_text import (
     Document,
     Purpose,
@@ -22,7 +24,7 @@ from vitcli.runner.files import commit
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentInfo:
-    """Name, kind (experiment, study, search or broken), purpose and path of an experiment file."""
+    """Name, kind (experiment, broken or one of ``FILE_KINDS``), purpose and path of a file."""
 
     name: str
     kind: str
@@ -35,17 +37,17 @@ def describe_experiment(name: str) -> ExperimentInfo:
     """Describe an experiment file by name or path; a file that cannot be read is broken."""
     path = find_experiment(name)
     try:
-        kind = kind_of(path)
+        kind = name_of_kind(path)
         purpose = read_purpose(read_mapping(path)).model_dump()
     except ConfigError as error:
         kind, purpose = "broken", {"question": str(error)}
     return ExperimentInfo(name=path.stem, kind=kind, path=str(path), **purpose)
 
 
-def kind_of(path: Path) -> str:
-    """Return what a file is: a study has variants, or its base has them; a search has a space."""
+def name_of_kind(path: Path) -> str:
     fields, _ = merge_with_bases(path)
-    return "study" if "variants" in fields else "search" if "search" in fields else "experiment"
+    kind = kind_of(fields, path)
+    return kind.name if kind else "experiment"
 
 
 def base_spec(name: str) -> ExperimentSpec | None:
@@ -122,12 +124,12 @@ class _FileSchema(GenerateJsonSchema):
         return pair
 
 
-def file_schema(*file_fields: type[Spec]) -> dict[str, Any]:
-    """Return the JSON schema of experiment and study files, for editors."""
+def file_schema() -> dict[str, Any]:
+    """Return the JSON schema of experiment files of every kind, for editors."""
     fields = ExperimentSpec.model_json_schema(schema_generator=_FileSchema)
     base = {"type": "string", "description": "Experiment whose fields this file changes."}
     purpose = Purpose.model_json_schema()["properties"]
-    others = [spec.model_json_schema() for spec in file_fields]
+    others = [load_target(kind.fields).model_json_schema() for kind in FILE_KINDS.values()]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **fields,

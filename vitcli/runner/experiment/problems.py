@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.own import FIELDS, NEEDS_CODE
 from vitcli.core.spec.rows import choice_of, table_of
+from vitcli.runner.experiment.kinds import FILE_KINDS
 from vitcli.runner.experiment.yaml_text import (
     FILE_FIELDS,
     SET,
@@ -127,8 +128,8 @@ def _suggest_field(loc: tuple[int | str, ...], raw: Mapping[str, Any], *, in_fil
         return "; only a file can have it, at its top level"
     if not group and last in STUDY_FIELDS:
         return "; only a study has it, which is a file with 'variants'"
-    if not group and last == "search":
-        return "; only a file can have it, which 'vitcli search' runs"
+    if not group and last in FILE_KINDS:
+        return f"; only a file can have it, which 'vitcli {FILE_KINDS[last].command}' runs"
     if ".".join((*group, last)) in field_names(raw=raw):
         return f"; {_chosen(group, raw)} does not have it"
     known = field_names(raw=raw, only_chosen=True)

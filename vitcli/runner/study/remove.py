@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vitcli.runner.engines.drivers import PLAN, no_drivers
 from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.experiment.kinds import FILE_KINDS
 from vitcli.runner.files import link_before, readable_json, temporary_files_of
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
 from vitcli.runner.run.listing import (
@@ -101,8 +102,6 @@ def _study_files(folder: Path) -> list[Path]:
     found += [figures / f"{name}.{form}" for name in FIGURES for form in FIGURE_FORMATS]
     logs = [path for path in (folder / "logs").glob("*") if LOG_FILES.fullmatch(path.name)]
     plan = readable_json(folder / PLAN)
-    if "sampler" in plan:  # only searches have it
-        found += [folder / "search.journal", folder / f"{plan.get('study')}-confirm.yaml"]
-        found += [folder / "logs/journal.lock"]
+    found += [folder / name for kind in FILE_KINDS.values() for name in kind.files(plan)]
     temporary = [path for file in found for path in temporary_files_of(file)]
     return [*found, *temporary, *logs]

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
+from vitcli.plugins.search.trials import Trials
 from vitcli.runner.engines.drive import Drive
 from vitcli.runner.engines.drivers import join_drivers, other_drivers
 from vitcli.runner.engines.local import Setup
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.search.trials import Trials
 from vitcli.runner.study.plan import worker_count
 from vitcli.runner.study.result import PRUNED
 from vitcli.runner.text import quantity

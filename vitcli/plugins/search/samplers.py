@@ -18,7 +18,7 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from vitcli.runner.search.definition import SearchFields, Values
+from vitcli.plugins.search.definition import SearchFields, Values
 
 Distributions = dict[str, BaseDistribution]
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)

@@ -13,6 +13,11 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.plugins.search.definition import load_search
+from vitcli.plugins.search.result import make_document, write_confirmation
+from vitcli.plugins.search.run import SearchDrive, run_search
+from vitcli.plugins.search.samplers import EvolutionSampler, distributions
+from vitcli.plugins.search.trials import EXCLUDED, INVALID, JOURNAL, REPEATED, Trials
 from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.engines.local import Setup
 from vitcli.runner.errors import ConfigError, InputError
@@ -20,11 +25,6 @@ from vitcli.runner.experiment.config import parse_experiment
 from vitcli.runner.experiment.yaml_text import Document, dump
 from vitcli.runner.files import commit, commit_json, make_folder
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.search.definition import load_search
-from vitcli.runner.search.result import make_document, write_confirmation
-from vitcli.runner.search.run import SearchDrive, run_search
-from vitcli.runner.search.samplers import EvolutionSampler, distributions
-from vitcli.runner.search.trials import EXCLUDED, INVALID, JOURNAL, REPEATED, Trials
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.page import html, publish
 from vitcli.runner.study.plan import Options
@@ -134,7 +134,7 @@ def points(trials: Trials) -> list[str]:
 def made(here, monkeypatch) -> str:
     """Return the file of a search whose trainings end at once."""
     monkeypatch.setattr("vitcli.runner.engines.drive.LocalEngine", Engine)
-    monkeypatch.setattr("vitcli.runner.search.trials.model_size", size)
+    monkeypatch.setattr("vitcli.plugins.search.trials.model_size", size)
     monkeypatch.setattr("os.fsync", ignore_message)  # no test here cuts the power
     monkeypatch.setattr(Engine, "trained", [], raising=False)
     monkeypatch.setattr(Engine, "cancelled", [], raising=False)

@@ -3,6 +3,7 @@
 import shlex
 from collections import Counter
 
+from vitcli.plugins.search.trials import Trials
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import (
     override,
@@ -13,7 +14,6 @@ from vitcli.runner.experiment.config import (
 )
 from vitcli.runner.experiment.yaml_text import dump
 from vitcli.runner.files import commit
-from vitcli.runner.search.trials import Trials
 from vitcli.runner.study.collect import study_result
 from vitcli.runner.study.result import PRUNED, Searched, StudyResult, VariantResult
 from vitcli.runner.text import portable, portable_fields

@@ -34,7 +34,8 @@ from vitcli.runner.experiment.yaml_text import (
     read_purpose,
 )
 from vitcli.runner.files import sha256
-from vitcli.runner.text import did_you_mean
+from vitcli.runner.study.plan import model_size
+from vitcli.runner.text import did_you_mean, quantity
 
 KEY = "search"
 """The field of a file that makes it a search."""
@@ -233,6 +234,14 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
         typed=changes,
         note=note,
     )
+
+
+def check_search(name: str) -> tuple[int, str]:
+    """Return the base's number of parameters, and what the search is over."""
+    search = load_search(name)
+    parameters = model_size(search.base)
+    size = f"{len(search.fields.space)} fields, {quantity(search.num_trials, 'trial')}"
+    return parameters, f"a search over {size}; base: {parameters:,} parameters"
 
 
 def _check_fields(raw: Any, places: Places) -> SearchFields:

@@ -21,6 +21,9 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from vitcli.plugins.search.definition import Point, Search, point_key
+from vitcli.plugins.search.kind import JOURNAL
+from vitcli.plugins.search.samplers import distributions, make_sampler
 from vitcli.runner.engines.drivers import LOGS, PLAN, prepare_folder
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment import own_code
@@ -28,15 +31,12 @@ from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.files import commit_json, file_lock, readable_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord
-from vitcli.runner.search.definition import Point, Search, point_key
-from vitcli.runner.search.samplers import distributions, make_sampler
 from vitcli.runner.study.definition import Trial, trial_folder
 from vitcli.runner.study.plan import Options, model_size
 from vitcli.runner.study.result import PRUNED
 from vitcli.runner.study.run import plan_entry
 from vitcli.runner.study.states import trial_state
 
-JOURNAL = "search.journal"
 FOLDER, RULE = "folder", "rule"
 """Attributes of a trial in the journal: its run folder, or the rule that its point breaks."""
 INVALID, EXCLUDED = "not a valid configuration", "left out by search.rules.exclude"

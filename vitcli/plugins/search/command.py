@@ -16,19 +16,24 @@ from vitcli.runner.report.report import DataTable, Fact, Report, facts_of, hidde
 from vitcli.runner.text import duration, quantity
 
 if TYPE_CHECKING:
-    from vitcli.runner.search.definition import Search
-    from vitcli.runner.search.trials import Trials
+    from vitcli.plugins.search.definition import Search
+    from vitcli.plugins.search.trials import Trials
     from vitcli.runner.study.plan import Options
     from vitcli.runner.study.result import StudyResult
 
 NUM_BEST = 10
+
+
+def complete_name(incomplete: str) -> list[str]:
+    return complete.of_kind(incomplete, "search")
+
 
 Name = Annotated[
     str,
     typer.Argument(
         metavar="SEARCH",
         help="Search name ('vitcli experiments ls' lists them) or file.",
-        autocompletion=complete.search,
+        autocompletion=complete_name,
     ),
 ]
 Output = Annotated[Path | None, output_option("FOLDER", "Folder of the search.", "runs/...")]
@@ -59,10 +64,10 @@ def search(
     """
     from importlib.util import find_spec
 
+    from vitcli.plugins.search.definition import load_search
     from vitcli.runner.data.find import refuse_unused_folder
     from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.run.folder import RUNS
-    from vitcli.runner.search.definition import load_search
 
     form = "json" if json else "text"
     exclude({"--dry-run": dry_run, "--status": status})
@@ -77,8 +82,8 @@ def search(
             "a search needs the package optuna; in the checkout, type: pip install '.[search]'"
         )
     from vitcli.cli import clusters
-    from vitcli.runner.search.result import make_document
-    from vitcli.runner.search.trials import Trials
+    from vitcli.plugins.search.result import make_document
+    from vitcli.plugins.search.trials import Trials
     from vitcli.runner.study.page import refuse_foreign_files
 
     refuse_unused_folder(chosen.base.data.name, options.data_dir)
@@ -102,7 +107,7 @@ def search(
 
 def train(trials: "Trials") -> None:
     from vitcli.cli.trials import display
-    from vitcli.runner.search.run import run_search
+    from vitcli.plugins.search.run import run_search
     from vitcli.runner.study.plan import worker_count
 
     chosen = trials.search
@@ -114,7 +119,7 @@ def train(trials: "Trials") -> None:
 
 
 def finish(trials: "Trials", form: str) -> None:
-    from vitcli.runner.search.result import make_document, write_confirmation
+    from vitcli.plugins.search.result import make_document, write_confirmation
     from vitcli.runner.study.page import publish
 
     doc = make_document(trials)
