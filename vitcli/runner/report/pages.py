@@ -6,7 +6,6 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -36,11 +35,11 @@ def data_uri(kind: str, content: bytes) -> str:
 
 
 def embedded_figures(
-    figures: Mapping[str, Path], captions: Mapping[str, str], describe: Callable[[str], str]
+    figures: Mapping[str, bytes], captions: Mapping[str, str], describe: Callable[[str], str]
 ) -> list[dict[str, str]]:
     return [
         {
-            "source": data_uri("svg+xml", figures[f"{name}.svg"].read_bytes()),
+            "source": data_uri("svg+xml", figures[f"{name}.svg"]),
             "alt": describe(name),
             "caption": caption,
         }
