@@ -170,7 +170,7 @@ def metric_of_column(name: str, *, lower_is_better: bool | None = None) -> Metri
     name = PREFIX.sub("", name)
     words = re.findall(r"[^\W_]+", name.casefold())
     key = "".join(word for word in words if word not in SPLITS)
-    if re.search(r"[^\w\s/.@%():-]|(?<!\w)-", name):  # -loss is no loss
+    if re.search(r"[^\w\s/.,@%()\[\]:-]|(?<!\w)-", name):  # -loss is no loss
         key = ""
     rows = {each.replace("_", ""): row for each, row in METRICS.items()}
     aliases = dict.fromkeys(("acc", "acc1", "top1", "top1acc", "top1accuracy"), ACCURACY)
