@@ -35,7 +35,6 @@ COMMANDS = {
     "attn-map": "vitcli.cli.attn_map:attn_map",
     "ablate": "vitcli.cli.ablate:ablate",
     "visualize": "vitcli.cli.visualize:visualize",
-    "table": "vitcli.cli.table:table",
     "search": "vitcli.cli.search:search",
     "runs": "vitcli.cli.runs:commands",
     "runs page": "vitcli.cli.runs_export:page",

@@ -13,10 +13,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 
 from vitcli.core.metrics.stored import correct
 from vitcli.core.spec import Spec
-from vitcli.core.spec.metrics import PREFIX, metric_of_column
+from vitcli.plugins.table.score import PREFIX, metric_of_column
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import read_bounded, sha256
-from vitcli.runner.report.tables import csv_text, delimiter_of, read_csv, to_csv
+from vitcli.runner.report.tables import csv_text, delimiter_of, read_csv
 from vitcli.runner.run.predictions import (
     BROKEN_ARCHIVE,
     MAX_BYTES,
@@ -27,8 +27,7 @@ from vitcli.runner.run.predictions import (
 )
 from vitcli.runner.run.record import RunRecord, State
 from vitcli.runner.study.collect import study_result
-from vitcli.runner.study.result import MIN_PAIRS, Origin, Plan, StudyResult, sort_seeds
-from vitcli.runner.study.statistics import num_tests
+from vitcli.runner.study.result import MIN_PAIRS, Origin, Plan, StudyResult
 from vitcli.runner.text import composed, natural_key, printable, quantity, shorten
 
 REQUIRED = ("variant", "seed", "score")
@@ -479,20 +478,3 @@ def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]]]:
     naming = {"id"} & known.keys() or known.keys() - OF_IMAGES
     others = [known[name] for name in sorted(naming) if known[name].shape == scores.shape]
     return image, [*zip(*(array.astype(str).tolist() for array in others), strict=True)]
-
-
-def trials_csv(doc: StudyResult, states: Mapping[str, RunRecord]) -> str:
-    """Return the trials of a study as ``read_text`` takes them, with predictions of classes."""
-    order = sort_seeds({trial.seed for row in doc.rows for trial in row.trials}, doc.plan)
-    shown = states.values() if doc.headline.unit == "%" else ()
-    files = {(record.config_hash, record.seed): record.stored_predictions for record in shown}
-    score = f"test_{doc.headline.name}"
-    rows = [
-        (
-            *(row.variant, trial.seed, trial.state, doc.planned_seeds, order.index(trial.seed)),
-            *(num_tests(doc), files.get((trial.config_hash, trial.seed)), trial.number(score)),
-        )
-        for row in doc.rows
-        for trial in row.trials
-    ]
-    return to_csv([(*USES[:-1], score), *rows]).rstrip("\n")

@@ -8,9 +8,9 @@ import pytest
 
 from tests.cli.commands import printed, said, vitcli
 from vitcli import api
+from vitcli.plugins.table.results_file import Choices, read_text
 from vitcli.runner.errors import UserError
 from vitcli.runner.study.result import FIGURE_FORMATS
-from vitcli.runner.study.results_file import Choices, read_text
 
 HEAD = "variant,seed,score,note\n"
 ROWS = "a,0,1,x\na,1,2,x\na,2,4,x\nb,0,3,x\nb,1,3,x\nb,2,7,x\n"
