@@ -1,6 +1,5 @@
 """The Python interface: build, train, predict and look at attention in a few lines."""
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.image_model import build_model as build_from
 from vitcli.core.spec import AugmentSpec, ExperimentSpec, OptimSpec
+from vitcli.plugin import Registry, missing_for
 from vitcli.runner.data.formats.npz import data_of_arrays
 from vitcli.runner.data.load import load_data as read_data
 from vitcli.runner.errors import ConfigError, InputError, UserError
@@ -25,7 +25,6 @@ from vitcli.runner.experiment.config import parse_experiment
 from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.experiment.yaml_text import Places
 from vitcli.runner.machine.device import pick_device
-from vitcli.runner.report.tables import csv_text
 from vitcli.runner.run.listing import list_records, select_runs
 from vitcli.runner.run.predictions import Predictions
 from vitcli.runner.run.record import RunRecord, load_run
@@ -34,13 +33,15 @@ from vitcli.runner.study.from_python import CALL, call_text, define_study, plain
 from vitcli.runner.study.page import publish_outside
 from vitcli.runner.study.plan import Options
 from vitcli.runner.study.result import StudyResult, VariantResult
-from vitcli.runner.study.results_file import Choices, read_text
 from vitcli.runner.study.table import render
-from vitcli.runner.text import portable, printable
+from vitcli.runner.text import printable
 from vitcli.runner.train.build import build_training
 from vitcli.runner.train.fit import FoldData, fitting_model, saved_epochs
 from vitcli.runner.train.fit import epochs as epochs_of
 from vitcli.runner.weights import published_weights
+
+FUNCTIONS = Registry[Callable[..., "ResultTable"]]("python")
+"""Functions of this module that plugins compute."""
 
 __all__ = [
     "Predictions",
@@ -428,18 +429,10 @@ def table(
     Raises:
         UserError: The results are missing or damaged, or contradict themselves or a choice.
     """
-    chosen = Choices.of(**choices)
-    is_frame = hasattr(results, "to_csv")
-    if not is_frame and not isinstance(results, str | os.PathLike):
-        kind = type(results).__name__
-        raise ConfigError(f"vitcli.table: {kind}: must be a CSV file or a data frame of pandas")
-    what = "frame" if is_frame else repr(portable(str(results)))
-    call = f"vitcli.table({', '.join([what, *(f'{k}={v!r}' for k, v in choices.items())])})"
-    text = results.to_csv(index=False) if is_frame else csv_text(Path(results))
-    document, unused = read_text(text, "frame" if is_frame else str(results), chosen, call)
-    if unused:
-        on_message(f"not used: {', '.join(unused)}")
-    return ResultTable(document, source=None if is_frame else Path(results))
+    if "table" not in FUNCTIONS:
+        problem = missing_for(FUNCTIONS.field, "table") or "needs the plugin table"
+        raise ConfigError(f"vitcli.table {problem}")
+    return FUNCTIONS["table"](results, on_message, choices)
 
 
 def _check(function: str, fields: Mapping[str, Any]) -> ExperimentSpec:

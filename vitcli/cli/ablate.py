@@ -289,7 +289,7 @@ def show_table(
     study = request.study
     doc = read_results(study, request.root, request.names, saved, states=states)
     if request.form == "trials":
-        from vitcli.runner.study.results_file import trials_csv
+        from vitcli.runner.study.trials_file import trials_csv
 
         emit_exactly(trials_csv(doc, states))
     else:

@@ -35,7 +35,6 @@ COMMANDS = {
     "attn-map": "vitcli.cli.attn_map:attn_map",
     "ablate": "vitcli.cli.ablate:ablate",
     "visualize": "vitcli.cli.visualize:visualize",
-    "table": "vitcli.cli.table:table",
     "runs": "vitcli.cli.runs:commands",
     "experiments": "vitcli.cli.experiments:commands",
     "data": "vitcli.cli.data:commands",

@@ -5,7 +5,6 @@ import re
 import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib
@@ -17,8 +16,6 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, get_font
 from matplotlib.image import AxesImage
 from matplotlib.legend import Legend
-
-from vitcli.runner.files import commit, make_folder
 
 INK, MUTED, FAINT = "#222222", "#6b6b6b", "#d9d9d9"
 BLUE, VERMILION, GREEN = "#0072B2", "#D55E00", "#009E73"
@@ -68,14 +65,11 @@ def encode(draw: Callable[[], Figure], form: str, *, software: str | None = None
         return file.getvalue()
 
 
-def write_figures(figures: Mapping[str, Callable[[], Figure]], folder: Path) -> dict[str, Path]:
-    make_folder(folder)
-    written = {}
-    for name, draw in figures.items():
-        for form in METADATA:
-            written[f"{name}.{form}"] = folder / f"{name}.{form}"
-            commit(folder / f"{name}.{form}", encode(draw, form))
-    return written
+def encode_figures(figures: Mapping[str, Callable[[], Figure]]) -> dict[str, bytes]:
+    """Return the content of each file, such as ``forest.svg``."""
+    return {
+        f"{name}.{form}": encode(draw, form) for name, draw in figures.items() for form in METADATA
+    }
 
 
 def bare(axes: Axes) -> None:

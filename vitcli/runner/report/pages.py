@@ -12,7 +12,6 @@ import textwrap
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
@@ -59,11 +58,11 @@ def picture_uri(picture: "np.ndarray", longest: int = MAX_SHOWN) -> str:
 
 
 def embedded_figures(
-    figures: Mapping[str, Path], captions: Mapping[str, str], describe: Callable[[str], str]
+    figures: Mapping[str, bytes], captions: Mapping[str, str], describe: Callable[[str], str]
 ) -> list[dict[str, str]]:
     return [
         {
-            "source": data_uri("svg+xml", figures[f"{name}.svg"].read_bytes()),
+            "source": data_uri("svg+xml", figures[f"{name}.svg"]),
             "alt": describe(name),
             "caption": caption,
         }

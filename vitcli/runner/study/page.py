@@ -6,6 +6,7 @@ escaped.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,14 @@ from vitcli.core.spec.task import TASKS
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import ConfigError, UserError
-from vitcli.runner.files import MAX_JSON, commit, make_output_folder, read_bounded
+from vitcli.runner.files import (
+    MAX_JSON,
+    commit,
+    make_folder,
+    make_output_folder,
+    read_bounded,
+    sha256,
+)
 from vitcli.runner.report import pages
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.result import FIGURE_FORMATS, Candidate, StudyResult
@@ -48,26 +56,50 @@ def publish_outside(doc: StudyResult, folder: Path, source: Path | None = None) 
         if source and path.exists() and path.samefile(source):
             raise ConfigError(f"{path}: the results were read from it; choose another folder")
     refuse_foreign_files(folder, doc.figures)
+    contents = _contents(doc, folder)
+    del contents[folder / RESULTS]
+    written = {path.relative_to(folder).as_posix(): sha256(x) for path, x in contents.items()}
+    contents |= _texts(doc.model_copy(update={"written": written}), folder)
     if (folder / RESULTS).exists():
         before = read_document(read_bounded(folder / RESULTS, MAX_JSON).decode())
-        _refuse_changed_files(folder, before, doc)
+        _refuse_other_source(folder, before, doc)
+        _refuse_changed_files(folder, before, contents)
     make_output_folder(folder)
-    return publish(doc, folder)
+    _write(contents)
+    return _files(folder, doc.figures)
 
 
-def _refuse_changed_files(folder: Path, before: StudyResult, doc: StudyResult) -> None:
-    """Refuse a folder whose files ``publish`` did not write from this source, or not so."""
-    sources = [each.origin.file if each.origin else each.name for each in (before, doc)]
-    if sources[0] != sources[1]:
-        problem = f"the results of {sources[0]}; choose another folder"
-        raise ConfigError(f"{folder / RESULTS}: {problem}")
-    pages = [_texts(each, folder) for each in (before, doc)]  # a killed call has written some
+def _refuse_other_source(folder: Path, before: StudyResult, doc: StudyResult) -> None:
+    old, new = before.origin, doc.origin
+    is_same = (old.file if old else before.name) == (new.file if new else doc.name)
+    if is_same and old and new and old.sha256 != new.sha256:
+        is_same = _finished_scores(before) <= _finished_scores(doc)
+    if not is_same:
+        problem = f"has results of {old.file if old else before.name} that are not in this source"
+        raise ConfigError(f"{folder / RESULTS}: {problem}; choose another folder")
+
+
+def _finished_scores(doc: StudyResult) -> Counter[tuple[str, float | None]]:
+    """Count the scores of each variant; a seed that is a name has another number in each file."""
+    return Counter(
+        (row.variant, trial.number(f"test_{doc.headline.name}"))
+        for row in doc.rows
+        for trial in row.trials
+        if trial.state == "finished"
+    )
+
+
+def _refuse_changed_files(folder: Path, before: StudyResult, contents: dict[Path, bytes]) -> None:
+    """Refuse a folder with a file that neither ``before`` nor a killed call has written."""
+    known = {path: sha256(content) for path, content in _texts(before, folder).items()}
+    known |= {folder / name: digest for name, digest in before.written.items()}
     figures = {f"{name}.svg": folder / "figures" / f"{name}.svg" for name in before.figures}
-    if all(path.is_file() for path in figures.values()):
-        for page, each in zip(pages, (before, doc), strict=True):
-            page[folder / "report.html"] = html(each, figures).encode()
-    for path in pages[0]:
-        if path.exists() and path.read_bytes() not in [page[path] for page in pages]:
+    if not before.written and all(path.is_file() for path in figures.values()):  # before 1.1.0
+        page = html(before, {name: path.read_bytes() for name, path in figures.items()})
+        known[folder / "report.html"] = sha256(page.encode())
+    for path, digest in known.items():
+        allowed = (digest, sha256(contents.get(path, b"")))
+        if path.exists() and sha256(path.read_bytes()) not in allowed:
             problem = "changed by a person or another version of vitcli"
             raise ConfigError(f"{path}: {problem}; move it away or choose another folder")
 
@@ -98,25 +130,37 @@ def _files(folder: Path, figures: Iterable[str]) -> list[Path]:
 def publish(doc: StudyResult, root: Path) -> list[Path]:
     """Write all files below ``root``, unless they exist with the same document; return them."""
     results = root / RESULTS
-    content = _texts(doc, root)
     expected = _files(root, doc.figures)
-    if all(path.is_file() for path in expected) and results.read_bytes() == content[results]:
-        return expected
-    from vitcli.runner.figure_style import write_figures  # matplotlib takes a second
+    is_written = all(path.is_file() for path in expected)
+    if not is_written or results.read_bytes() != _texts(doc, root)[results]:
+        _write(_contents(doc, root))
+    return expected
+
+
+def _write(contents: dict[Path, bytes]) -> None:
+    for path, content in contents.items():
+        make_folder(path.parent)
+        commit(path, content)
+
+
+def _contents(doc: StudyResult, root: Path) -> dict[Path, bytes]:
+    """Return each file; the document comes last and marks all as written."""
+    from vitcli.runner.figure_style import encode_figures  # matplotlib takes a second
     from vitcli.runner.study.figures import figures_of
 
-    figures = write_figures(figures_of(doc), root / "figures")
-    commit(root / "report.html", html(doc, figures).encode())
-    for path, text in content.items():
-        commit(path, text)  # the document comes last and marks all as written
-    return expected
+    figures = encode_figures(figures_of(doc))
+    return {
+        **{root / "figures" / name: content for name, content in figures.items()},
+        root / "report.html": html(doc, figures).encode(),
+        **_texts(doc, root),
+    }
 
 
 def _texts(doc: StudyResult, root: Path) -> dict[Path, bytes]:
     return {root / name: f"{render(doc, form)}\n".encode() for name, form in FILES.items()}
 
 
-def html(doc: StudyResult, figures: dict[str, Path]) -> str:
+def html(doc: StudyResult, figures: dict[str, bytes]) -> str:
     from vitcli.runner.study.figures import shown_seeds
 
     trials = [trial for row in doc.rows for trial in row.trials]

@@ -358,6 +358,9 @@ class StudyResult(Spec):
     """Where the scores come from; omitted from files if a study has trained the trials."""
     searched: Searched | None = Field(None, exclude_if=_is_empty)
     """Only in the document of a search, whose scores are of the validation split."""
+    written: dict[str, str] = Field(default_factory=dict, exclude_if=_is_empty)
+    """File beside this document -> SHA-256 of what was written, to see what a person changed.
+    Omitted from the files of a study's own folder."""
     rows: Annotated[tuple[VariantResult, ...], AcceptsList]
 
     @model_validator(mode="before")

@@ -1,7 +1,8 @@
 """Results of any program: a CSV file with one trial a row becomes the document of a study."""
 
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import compress, zip_longest
 from pathlib import Path
@@ -10,12 +11,12 @@ from typing import Annotated, Any, Literal, Self, cast
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
-from vitcli.core.metric import PREFIX, metric_of_column
 from vitcli.core.metrics.stored import correct
 from vitcli.core.spec import Spec
+from vitcli.plugins.table.score import PREFIX, metric_of_column
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import read_bounded, sha256
-from vitcli.runner.report.tables import csv_text, delimiter_of, read_csv, to_csv
+from vitcli.runner.report.tables import csv_text, delimiter_of, read_csv
 from vitcli.runner.run.predictions import (
     BROKEN_ARCHIVE,
     MAX_BYTES,
@@ -26,17 +27,22 @@ from vitcli.runner.run.predictions import (
 )
 from vitcli.runner.run.record import RunRecord, State
 from vitcli.runner.study.collect import study_result
-from vitcli.runner.study.result import MIN_PAIRS, Origin, Plan, StudyResult, sort_seeds
-from vitcli.runner.study.statistics import num_tests
+from vitcli.runner.study.result import MIN_PAIRS, Origin, Plan, StudyResult
 from vitcli.runner.text import composed, natural_key, printable, quantity, shorten
 
 REQUIRED = ("variant", "seed", "score")
 OTHER_NAMES = {"group": "variant", "status": "state"}
 """What W&B and MLflow call columns."""
+VARIANT_WORDS = re.compile(
+    r"(model|method|algorithm|architecture|arch|approach|arm|classifier|condition|treatment)"
+    r"(.?(name|type))?",
+    re.IGNORECASE,
+)
 NOT_SEEDS = re.compile(
     r"(?P<fold>(?<!scaf)(?<!mani)(?<!blind)(?<!\bun)(?<!\bre)fold(?!er|ed|ing|able)"
     r"|(?<![a-z])cv(?=(s|idx?|index|no?|num|number|run|rep)?\d*\b)|cross.?val|xval"
-    r"|leave.?one|\bloo(cv)?\b|\bloso\b)"
+    r"|leave.?one|\bloo(cv)?\b|\bloso\b|held.?out|left.?out|(?<!slurm )partition"
+    r"|(?<![a-z])(?!(hold|drop|roll|fan|timed?|dim|std|log|read|print|check|fade) )[a-z]+ out\b)"
     r"|(epoch|step|iteration|\biter\b|split|bootstrap|resampl|\bhold.?out)"
 )
 """Words of names of columns, or of seeds, whose rows are no independent trainings."""
@@ -108,6 +114,9 @@ class Row(BaseModel):
 USES = (*Row.model_fields,)[1:]
 
 
+ONE_REPETITION = "keep one repetition, or one row a repetition with the mean of its folds"
+
+
 def _checked(kind: type[BaseModel], fields: Mapping[str, Any], place: str = "") -> BaseModel:
     try:
         return kind(**fields)
@@ -124,26 +133,21 @@ def read_text(
     """Return the document of the text of a CSV file, and the columns that were not used."""
     (_, header), *body = _cells(text, name)
     uses = _uses(header, name, choices)
+    if not choices.variant:
+        _refuse_unclear_variant(name, header, uses, body)
     column, pairs = (header[uses.index(use)] for use in ("score", "seed"))
-    rows = []
-    for place, cells in body:
-        filled = {use: x for use, x in zip(uses, cells, strict=True) if x or use in REQUIRED}
-        rows.append(cast(Row, _checked(Row, filled | {"place": place}, place)))
+    rows = _rows(header, uses, body)
     numbers = _seeds(rows)
-    trials: dict[tuple[str, int], Row] = {}
-    for row in rows:
-        other = trials.setdefault((row.variant, numbers[row.seed]), row)
-        if other is not row:
-            line = row.place.rpartition(" ")[2]
-            trial = f"{printable(row.variant)} with seed {printable(row.seed)}"
-            raise InputError(f"{other.place} and line {line} are both {trial}; keep one of them")
+    folds = _folds(name, pairs, numbers)
+    if folds is None:
+        _refuse_hidden_folds(name, header, uses, body)
+    trials = _trials(rows, numbers)
     variants = list(dict.fromkeys(row.variant for row in rows))
     baseline = composed(choices.baseline or variants[0])
     if baseline not in variants:
         known = ", ".join(map(printable, variants))
         raise ConfigError(f"{name} has no variant {printable(baseline)}; choose one of {known}")
     seeds = sorted({*numbers.values()})
-    folds = _folds(name, pairs, numbers)
     finished = [row for row in trials.values() if row.state == "finished"]
     files = {row.place: row.predictions for row in finished if row.predictions and not folds}
     metric = metric_of_column(column, lower_is_better=choices.lower_is_better)
@@ -232,6 +236,46 @@ def _uses(header: Sequence[str], name: str, choices: Choices) -> list[str]:
     return uses
 
 
+def _rows(
+    header: Sequence[str], uses: Sequence[str], body: Iterable[tuple[str, list[str]]]
+) -> list[Row]:
+    rows = []
+    for place, cells in body:
+        filled = {use: x for use, x in zip(uses, cells, strict=True) if x or use in REQUIRED}
+        for use in ("variant", "seed"):
+            if not filled[use]:
+                column = printable(header[uses.index(use)])
+                raise InputError(f"{place}: the cell of {column!r} is empty; fill it")
+        rows.append(cast(Row, _checked(Row, filled | {"place": place}, place)))
+    return rows
+
+
+def _trials(rows: Iterable[Row], numbers: Mapping[str, int]) -> dict[tuple[str, int], Row]:
+    trials: dict[tuple[str, int], Row] = {}
+    for row in rows:
+        other = trials.setdefault((row.variant, numbers[row.seed]), row)
+        if other is not row:
+            line = row.place.rpartition(" ")[2]
+            trial = f"{printable(row.variant)} with seed {printable(row.seed)}"
+            raise InputError(f"{other.place} and line {line} are both {trial}; keep one of them")
+    return trials
+
+
+def _refuse_unclear_variant(
+    name: str, header: Sequence[str], uses: Sequence[str], body: Sequence[tuple[str, list[str]]]
+) -> None:
+    """Refuse a ``Group`` of W&B beside a column whose name rather says that it has the variants."""
+    group = header[uses.index("variant")]
+    others = [
+        column
+        for i, column in enumerate(header)
+        if VARIANT_WORDS.fullmatch(PREFIX.sub("", column)) and len({x[i] for _, x in body}) > 1
+    ]
+    if others and PREFIX.sub("", group).casefold() == "group":
+        advice = " or ".join(f"--variant {shlex.quote(column)}" for column in (group, *others))
+        raise InputError(f"{name}: which column has the variants? Type {advice}")
+
+
 def _seeds(rows: Sequence[Row]) -> dict[str, int]:
     """Return the number of each seed. Texts are counted in their own order, not in that of rows."""
     matches = {row.seed: WHOLE.fullmatch(row.seed) for row in rows}
@@ -248,14 +292,9 @@ def _seeds(rows: Sequence[Row]) -> dict[str, int]:
 
 def _folds(name: str, pairs: str, seeds: Mapping[str, int]) -> int | None:
     """Return the number of folds that pair the trials; None if seeds do. Refuse anything else."""
-    # Of numbers in a seed, those that differ count: "fold 1 of 5" is a fold, "seed1_fold0" is none.
-    parts = [re.findall(r"\D*\d+|\D+", seed) for seed in seeds]
-    columns = [*zip_longest(*parts, fillvalue="")]
-    varying = [x for x in columns if len({*x}) > 1 or not re.search(r"\d", x[0])]
-    texts = ["".join(x) for x in zip(*varying, strict=True)] or [pairs]
-    matches = [NOT_SEEDS.search(NEW_WORD.sub(" ", text).casefold()) for text in (pairs, *texts)]
-    not_seeds = matches[0] or (matches[1] if all(matches[1:]) else None)
-    if not_seeds is None:  # one name among others says nothing, such as that of a data set
+    texts = _varying(pairs, seeds)
+    not_seeds = _not_seeds(pairs, texts)
+    if not_seeds is None:
         return None
     if not not_seeds["fold"]:
         raise ConfigError(
@@ -264,11 +303,48 @@ def _folds(name: str, pairs: str, seeds: Mapping[str, int]) -> int | None:
         )
     is_repeated = (len(re.findall(r"\d+", text)) > 1 for text in texts)
     if repeated := next(compress(seeds, is_repeated), ""):
-        raise ConfigError(
-            f"{name}: {printable(repeated)} is a fold of a repeated cross-validation; keep one"
-            " repetition, or one row a repetition with the mean of its folds"
-        )
+        problem = f"{printable(repeated)} is a fold of a repeated cross-validation"
+        raise ConfigError(f"{name}: {problem}; {ONE_REPETITION}")
     return len({*seeds.values()})
+
+
+def _varying(column: str, seeds: Iterable[str]) -> list[str]:
+    """Return what differs: of "fold 1 of 5" the first number, of "seed1_fold0" perhaps the seed."""
+    parts = [re.findall(r"\D*\d+|\D+", seed) for seed in seeds]
+    columns = [*zip_longest(*parts, fillvalue="")]
+    varying = [x for x in columns if len({*x}) > 1 or not re.search(r"\d", x[0])]
+    return ["".join(x) for x in zip(*varying, strict=True)] or [column]
+
+
+def _not_seeds(column: str, texts: Iterable[str]) -> re.Match[str] | None:
+    matches = [NOT_SEEDS.search(NEW_WORD.sub(" ", text).casefold()) for text in (column, *texts)]
+    # One name among others says nothing, such as that of a data set.
+    return matches[0] or (matches[1] if all(matches[1:]) else None)
+
+
+def _refuse_hidden_folds(
+    name: str,
+    header: Sequence[str],
+    uses: Sequence[str],
+    body: Sequence[tuple[str, list[str]]],
+) -> None:
+    """Refuse rows that another column calls folds: no seed says that they share training data."""
+    variants = [cells[uses.index("variant")] for _, cells in body]
+    for i, column in enumerate(header):
+        trials = [(variant, cells[i]) for variant, (_, cells) in zip(variants, body, strict=True)]
+        folds = dict.fromkeys(fold for _, fold in trials if fold)
+        is_share = any(NUMBER.fullmatch(fold) and not WHOLE.fullmatch(fold) for fold in folds)
+        if uses[i] in USES or is_share or len({*trials}) == len({*variants}):
+            continue
+        match = _not_seeds(column, _varying(column, folds))
+        if match and match["fold"]:
+            _folds(name, column, {fold: seed for seed, fold in enumerate(folds)})
+            is_pair = len({*trials}) == len(trials) and all(fold for _, fold in trials)
+            advice = f"type --pairs {shlex.quote(column)}" if is_pair else ONE_REPETITION
+            raise InputError(
+                f"{name}: by the column {printable(column)}, the rows of a variant are folds of a"
+                f" cross-validation; {advice}, or remove the column if it holds no folds"
+            )
 
 
 def _plan(rows: Sequence[Row], numbers: Mapping[str, int], choices: Choices) -> Plan | None:
@@ -402,20 +478,3 @@ def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]]]:
     naming = {"id"} & known.keys() or known.keys() - OF_IMAGES
     others = [known[name] for name in sorted(naming) if known[name].shape == scores.shape]
     return image, [*zip(*(array.astype(str).tolist() for array in others), strict=True)]
-
-
-def trials_csv(doc: StudyResult, states: Mapping[str, RunRecord]) -> str:
-    """Return the trials of a study as ``read_text`` takes them, with predictions of classes."""
-    order = sort_seeds({trial.seed for row in doc.rows for trial in row.trials}, doc.plan)
-    shown = states.values() if doc.headline.unit == "%" else ()
-    files = {(record.config_hash, record.seed): record.stored_predictions for record in shown}
-    score = f"test_{doc.headline.name}"
-    rows = [
-        (
-            *(row.variant, trial.seed, trial.state, doc.planned_seeds, order.index(trial.seed)),
-            *(num_tests(doc), files.get((trial.config_hash, trial.seed)), trial.number(score)),
-        )
-        for row in doc.rows
-        for trial in row.trials
-    ]
-    return to_csv([(*USES[:-1], score), *rows]).rstrip("\n")

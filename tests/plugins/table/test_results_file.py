@@ -1,29 +1,23 @@
-"""Results of other programs and of repeated runs: tables, exports of W&B and MLflow, mistakes."""
+"""Results of other programs: tables, exports of W&B and MLflow, mistakes."""
 
-import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from tests.fabricated import make_run
 from tests.fabricated_study import cell
+from vitcli.plugins.table.results_file import Choices, read_text
 from vitcli.runner.errors import ConfigError, InputError, UserError
-from vitcli.runner.experiment.config import load_experiment, parse_sets
 from vitcli.runner.report.tables import csv_text
 from vitcli.runner.study.collect import read_results as read_study
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.looks import level
 from vitcli.runner.study.page import publish_outside
-from vitcli.runner.study.repeated_runs import collect_runs
-from vitcli.runner.study.results_file import Choices, read_text, trials_csv
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
 from vitcli.runner.study.statistics import compare
-from vitcli.runner.study.table import read_document, to_json
-
-in_a_folder = pytest.mark.usefixtures("here")
+from vitcli.runner.study.trials_file import trials_csv
 
 PUBLISHED = Path(__file__).parents[2] / "judges" / "published"
 """Tables of others, with the numbers that they have published from them:
@@ -208,6 +202,8 @@ def test_missing_and_diverged_trials_are_those_of_a_study():
         ("err_pct", [0.5] * 6, {"lower_is_better": True}, 0.005, "0.50"),
         ("wer", [0.5] * 6, {"lower_is_better": True}, 0.5, "50.00"),
         ("score (fraction)", [0.5] * 6, {"lower_is_better": False}, 0.5, "50.00"),
+        ("Test Error [%]", [0.5] * 6, {}, 0.005, "0.50"),
+        ('"accuracy, %"', [0.5] * 6, {}, 0.005, "0.50"),
         ("ejection_fraction_mae", [0.5] * 6, {"lower_is_better": True}, 0.5, "0.50"),
     ],
 )
@@ -270,6 +266,11 @@ BOTH = {"variant": "variant", "score": "accuracy"}
         (WITH_INDEX.replace("variant", "config.variant,variant"), BOTH),
         (WITH_STATE.replace("finished", "Done"), {"baseline": "a"}),
         (WANDB, {"score": "val_acc"}),
+        (WANDB.replace("loss", "model").replace(",1\n", ",vit\n"), {"score": "val_acc"}),
+        (
+            WANDB.replace("loss", "model").replace("3,1\n", "3,vit\n"),
+            {"score": "val_acc", "variant": "Group"},
+        ),
         (MLFLOW, {"score": "accuracy"}),
     ],
 )
@@ -297,7 +298,14 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         ('variant,seed,score\na,0,"810,000"\n', {}, "line 2: .*decimal point"),
         ("variant,seed,accuracy\na,0,0.8\nb,0,80\n", {}, "line 2: .*--unit percent"),
         ("variant,seed,score,state\na,0,1,finishd\n", {}, "line 2: state 'finishd'.*'finished'"),
-        ("variant,seed,score\n,0,1\n", {}, "line 2: variant ''"),
+        ("variant,seed,score\n,0,1\n", {}, "line 2: .*'variant' is empty"),
+        ("variant,run,score\na,1,1\na,,2\n", {"seed": "run"}, "line 3: .*'run' is empty"),
+        ("Group,model,seed,score\nx,a,0,1\nx,b,1,2\n", {}, "--variant Group or --variant model"),
+        (
+            "group,config.Method Name,seed,score\nx,a,0,1\nx,b,1,2\n",
+            {},
+            "--variant 'config.Method Name'",
+        ),
         ("variant,seed,score,State,status\na,0,1,ok,ok\n", {}, "one of 'State', 'status'"),
         ('{\n  "rows": "x"\n}', {}, "not JSON"),
         ("", {}, "no text"),
@@ -343,9 +351,15 @@ def test_a_name_has_two_forms_in_unicode_and_seeds_that_are_names_have_their_own
 def test_a_byte_order_mark_is_read_and_a_workbook_is_no_csv_file(tmp_path):
     (tmp_path / "r.csv").write_text("\ufeff" + text_of(range(6)))
     assert len(document(csv_text(tmp_path / "r.csv")).rows) == 2
-    np.savez(tmp_path / "book.xlsx.npz", 1)  # both are archives
-    with pytest.raises(InputError, match="export"):
-        csv_text(tmp_path / "book.xlsx.npz")
+    for magic, advice in (
+        (b"PK\3\4", "export"),
+        (b"PAR1\x15", "Parquet.*to_csv"),
+        (b"\x1f\x8b\x08", "unpack"),
+        (b"\xff\xfe", "UTF-8"),
+    ):
+        (tmp_path / "r.csv").write_bytes(magic + b"\xff\0")
+        with pytest.raises(InputError, match=advice):
+            csv_text(tmp_path / "r.csv")
 
 
 def test_the_folder_of_a_study_takes_no_other_results(tmp_path):
@@ -372,6 +386,7 @@ def test_a_sign_between_thousands_is_not_taken_for_a_decimal_one(scores, delimit
 
 
 FOLDS = "kfold OuterFold foldId FoldNo foldnum cvIdx cvidx nestedCV LOSO cross_validation"
+FOLDS += " held_out heldout heldOutSubject left_out group_out SiteOut Partition"
 
 
 @pytest.mark.parametrize(
@@ -386,7 +401,10 @@ FOLDS = "kfold OuterFold foldId FoldNo foldnum cvIdx cvidx nestedCV LOSO cross_v
         ("run", "xval{}", None),
         ("site", "cv{}", None),
         ("fold", "rep{0}_fold{0}", "repeated"),
-        *((name, "{}", "independent") for name in ("holdout", "bootstrap", "trainstep")),
+        *(
+            (name, "{}", "independent")
+            for name in ("holdout", "hold_out", "bootstrap", "trainstep")
+        ),
         ("variable", "split{}_test_score", "independent"),
     ],
 )
@@ -401,6 +419,45 @@ def test_folds_and_steps_are_known_by_any_name(column, seed, message):
         assert document(text, seed=column).base_config == {"data.folds": 3}
         rows = "\n".join([f"variant,{column},reward,predictions", *(f"{x},no.npz" for x in lines)])
         assert document(rows, seed=column).rows[0].images is None, "folds have other images"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "folds", "advice"),
+    [
+        ("012", "012", "--pairs 'outer fold'"),
+        ("000", "012", "--pairs 'outer fold'"),
+        ("678", ("5.0", "4.0", "1.0"), "--pairs 'outer fold'"),
+        ("678", ("site A", "site B", "site C"), "--pairs 'outer fold'"),
+        ("012", "001", "one repetition"),
+        ("001", "010", "one repetition"),
+        ("678", ("r0f1", "r1f0", "r0f0"), "one repetition"),
+        ("012", ("0", "1", ""), "one repetition"),
+        ("012", "000", None),
+        ("012", ("0.81", "0.83", "0.9"), None),
+    ],
+)
+def test_folds_beside_a_seed_are_refused_and_the_advice_works(seeds, folds, advice):
+    scores = {"a": (2, 3, 5), "b": (1, 3, 2)}
+    lines = ["variant,seed,outer fold,score"]
+    for variant, row in scores.items():
+        cells = zip(seeds, folds, row, strict=True)
+        lines += [f"{variant},{seed},{fold},{score}" for seed, fold, score in cells]
+    text = "\n".join(lines)
+    if advice is None:
+        assert document(text, lower_is_better=True).base_config == {}
+        return
+    with pytest.raises(UserError, match=advice):
+        document(text)
+    if "--pairs" in advice:
+        assert document(text, seed="outer fold").base_config == {"data.folds": 3}
+
+
+def test_a_column_whose_cells_are_folds_is_refused_beside_a_seed():
+    cells = [f"fold {i} of 3" for i in range(3)]
+    with pytest.raises(UserError, match="--pairs note"):
+        document(with_column("note", cells))
+    for name in ("drop_out", "slurm_partition", "best_epoch", "folder"):
+        assert document(with_column(name, "123")).base_config == {}
 
 
 NAMES = ("OpenFold", "Split-CIFAR", "cvlab1", "ImageNet", "CV")
@@ -427,59 +484,3 @@ def test_seeds_may_be_any_whole_numbers(first):
     doc = document("\n".join(["variant,seed,reward", *lines]))
     assert [trial.seed for trial in doc.rows[0].trials] == [*range(first, first + 5)]
     assert [trial.state for trial in doc.rows[0].trials] == ["finished"] * 5
-
-
-@in_a_folder
-def test_the_document_is_that_of_a_study_with_one_row():
-    runs = [make_run(1, accuracy=0.75, meta={"dirty": True}), make_run(0, accuracy=0.5)]
-    doc = collect_runs([*runs, make_run(2, state="diverged")])
-    assert doc.command == "for seed in 0 1 2; do vitcli train quickstart --seed $seed; done"
-    assert (doc.name, doc.date, doc.dirty) == ("quickstart", "2026-11-20", True)
-    assert (doc.data, doc.data_hash, doc.num_test, doc.epochs) == ("scenes", "d" * 64, 2000, 8)
-    assert (doc.num_comparisons, doc.base_config["train.epochs"]) == (0, 8)
-    (row,) = doc.rows
-    assert [trial.state for trial in row.trials] == ["finished", "finished", "diverged"]
-    assert {trial.seed: trial.test_score for trial in row.trials} == {0: 0.5, 1: 0.75, 2: None}
-    assert read_document(to_json(doc)) == doc, "written as any study is"
-
-
-@in_a_folder
-@pytest.mark.parametrize(
-    ("other", "error", "named"),
-    [
-        ({"state": "interrupted"}, InputError, "vitcli train --resume quickstart/train/seed1"),
-        ({"experiment": "cifar10-tiny", "folder": Path("runs/x")}, ConfigError, ": experiment"),
-        ({"meta": {"data_hash": "e" * 64, "hardware": "x"}}, ConfigError, ": data hash, hardware"),
-        ({"result": {"precision": "bf16", "kernels": "x"}}, ConfigError, ": precision, kernels"),
-        ({"changes": {"model.depth": 2, "optim.lr": 0.1}}, ConfigError, ": model.depth, optim.lr"),
-        ({"seed": 0, "folder": Path("runs/again")}, ConfigError, "same seed"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_runs_that_are_unfinished_or_differ_in_more_than_the_seed_are_refused(other, error, named):
-    first = make_run(0)
-    with pytest.raises(error, match=named):
-        collect_runs([first, make_run(**{"seed": 1} | other)])
-    for alone in ({"state": "diverged"}, {"meta": {"experiment": "of no file"}}):
-        with pytest.raises(UserError):
-            collect_runs([make_run(2, **alone)])
-
-
-@in_a_folder
-def test_the_command_gives_the_same_configuration_again():
-    changes = {"model.norm": "rms_norm", "model.layer_scale_init": 1e-5, "optim.nesterov": True}
-    changes |= {"data.mean": [0.4914, 0.4822, 0.4465], "data.std": [0.2023, 0.1994, 0.201]}
-    changes["optim.max_grad_norm"] = None
-    run = make_run(4, changes=changes, meta={"typed": ["mean", "std"]})
-    words = shlex.split(collect_runs([run]).command)
-    sets = [word for flag, word in zip(words[3:-2:2], words[4:-2:2], strict=True) if flag == "-s"]
-    again, wanted = (load_experiment("quickstart", c).spec for c in (parse_sets(sets), changes))
-    assert (words[-2:], again) == (["--seed", "4"], wanted)
-
-
-def test_the_document_has_no_path_of_this_machine(here):
-    changes = {"data.name": f"imagefolder:{here}/flowers", "train.init": f"{here}/runs/other"}
-    text = to_json(collect_runs([make_run(0, changes=changes)]))
-    assert str(here) not in text
-    assert "imagefolder:flowers" in text
-    assert "train.init=other" in text

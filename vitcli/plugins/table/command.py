@@ -60,8 +60,8 @@ def table(
       vitcli table results.csv
       vitcli table wandb_export.csv --variant model --score val_acc -o report
     """
+    from vitcli.plugins.table.results_file import Choices, read_text
     from vitcli.runner.study.page import publish_outside
-    from vitcli.runner.study.results_file import Choices, read_text
     from vitcli.runner.study.table import render
 
     form = "json" if json else form

@@ -1,14 +1,16 @@
 """`vitcli table`: output, exit codes and files."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import printed, said
+from tests.cli.commands import printed, said, vitcli
 from vitcli import api
+from vitcli.plugins.table.results_file import Choices, read_text
 from vitcli.runner.errors import UserError
-from vitcli.runner.study.results_file import Choices, read_text
+from vitcli.runner.study.result import FIGURE_FORMATS
 
 HEAD = "variant,seed,score,note\n"
 ROWS = "a,0,1,x\na,1,2,x\na,2,4,x\nb,0,3,x\nb,1,3,x\nb,2,7,x\n"
@@ -47,7 +49,13 @@ def test_output_writes_the_page_and_replaces_it(results):
 
 
 @pytest.mark.parametrize("first", ["nothing", "document", "output"])
-@pytest.mark.parametrize("file", ["table.tex", "report.html", "figures/forest.svg", "results.json"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("table.md", "table.tex", "table.csv", "report.html", "results.json"),
+        *(f"figures/forest.{form}" for form in FIGURE_FORMATS),
+    ],
+)
 def test_output_replaces_no_file_that_a_person_made_or_changed(results, first, file):
     """A document alone does not show that the other files are of vitcli."""
     if first == "output":
@@ -62,6 +70,47 @@ def test_output_replaces_no_file_that_a_person_made_or_changed(results, first, f
     with pytest.raises(UserError, match="vitcli"):
         api.table("results.csv").save(".")
     assert before == {path: path.read_bytes() for path in Path().rglob("*.*") if path.is_file()}
+
+
+def test_a_folder_of_an_older_version_without_hashes_is_replaced(results):
+    printed("table", "results.csv", "-o", ".")
+    document = json.loads(Path("results.json").read_text())
+    assert document.pop("written").keys() >= {"report.html", "figures/forest.pdf"}
+    Path("results.json").write_text(json.dumps(document, indent=2) + "\n")
+    results.write_text(HEAD + ROWS + "a,3,4,x\nb,3,8,x\n")
+    printed("table", "results.csv", "-o", ".")
+    assert "written" in json.loads(Path("results.json").read_text())
+
+
+NAMED = re.sub(r",(\d),(?=\d)", r",s\g<1>5,", ROWS)
+OTHER = ROWS.replace("7", "8")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "options", "code"),
+    [
+        (ROWS, OTHER, (), 2),
+        (ROWS + OTHER.replace("a", "c").replace("b", "d"), ROWS, (), 2),
+        (ROWS, ROWS.replace("b,2,7", "b,2,4").replace("a,2,4", "a,2,7"), (), 2),
+        (ROWS, ROWS.replace("b", "c"), (), 2),
+        (ROWS.replace("1,x", "2,x"), ROWS, (), 2),
+        (ROWS, "b,3,9,x\na,3,9,x\n" + ROWS, (), 0),
+        (NAMED, NAMED + "a,s01,9,x\nb,s01,9,x\n", (), 0),
+        (ROWS.replace("a,2,4,x\n", ""), ROWS, (), 0),
+        (ROWS, ROWS, ("--lower-is-better",), 0),
+    ],
+    ids=["score", "fewer", "swapped", "variant", "twice", "more", "named", "missing", "read"],
+)
+def test_output_replaces_results_of_the_same_name_only_if_it_holds_them(
+    here, first, second, options, code
+):
+    for folder, rows in {"x1": first, "x2": second}.items():
+        (here / folder).mkdir()
+        (here / folder / "results.csv").write_text(HEAD + rows)
+    vitcli("table", "x1/results.csv", "-o", "out")
+    before = Path("out/results.json").read_bytes()
+    said(code, "table", "x2/results.csv", *options, "-o", "out")
+    assert (Path("out/results.json").read_bytes() == before) == (code == 2)
 
 
 @pytest.mark.parametrize("source", ["table.csv", "other.csv"])

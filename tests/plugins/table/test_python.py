@@ -1,0 +1,34 @@
+"""`vitcli.table` of a data frame and of a file."""
+
+import vitcli
+from tests.test_api import refusal
+from vitcli import api, plugin
+
+
+class Frame:
+    def to_csv(self, index: bool) -> str:
+        assert not index
+        rows = [f"{name},{seed}.0,{seed + 1}" for name in "ab" for seed in range(3)]
+        return "\n".join(["variant,seed,loss,note", *(f"{row}," for row in rows)])
+
+
+def test_a_table_is_made_from_a_frame_or_a_file(tmp_path):
+    messages: list[str] = []
+    found = vitcli.table(Frame(), score="loss", baseline="b", on_message=messages.append)
+    assert messages == ["not used: note"]
+    assert "lower is better" in str(found)
+    assert [trial.seed for trial in found.document.rows[0].trials] == [0, 1, 2], "0.0 is 0"
+    assert [row.variant for row in found.document.rows] == ["b", "a"]
+    file = tmp_path / "results.csv"
+    file.write_text(Frame().to_csv(index=False))
+    same = vitcli.table(str(file), score="loss", baseline="b", on_message=messages.append)
+    assert same.document.rows == found.document.rows
+    assert same.document.command == "vitcli.table('results.csv', score='loss', baseline='b')"
+    for name, value in {"baseline": 3, "margin": "1", "seed": "sead"}.items():
+        assert repr(value).strip("'") in refusal(vitcli.table, file, score="loss", **{name: value})
+
+
+def test_without_its_plugin_the_function_says_what_it_needs(monkeypatch):
+    monkeypatch.setenv(plugin.VARIABLE, "no:table")
+    monkeypatch.setattr(api, "FUNCTIONS", plugin.Registry(api.FUNCTIONS.field))
+    assert "needs the plugin table, which is off" in refusal(vitcli.table, "results.csv")
