@@ -21,6 +21,7 @@ from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import FAMILIES, ModelSpec, model_spec
 from vitcli.core.train.schedule import lr_factor
+from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.experiment.diff import differences
@@ -45,11 +46,12 @@ RESULTS = {
     "Counts": ("v * (1 + 0.1 * self.count())", "a resumed training ends with other numbers"),
 }
 """Bad attention -> what it returns, and its problem."""
+WITH_WEIGHTS = {"Weighs": r"Weighs\.weights: rows must sum to 1", "Reads": "Reads.weights returned"}
 BATCHWISE = "the output for an image depends on the other images"
 BAD = """
 import random
 from torch import nn
-from vitcli.parts import attention, norm
+from vitcli.parts import attention, norm, pool
 
 class Rule(nn.Module):
     calls = 0
@@ -63,6 +65,20 @@ class Rule(nn.Module):
 class Batchwise(Rule):
     def forward(self, x):
         return x - x.mean(0, keepdim=True)
+
+@attention
+class Weighs(Rule):
+    def weights(self, q, k):
+        return (q @ k.mT).sigmoid()
+    def forward(self, q, k, v):
+        return self.weights(q, k) @ v
+
+@pool
+class Reads(Rule):
+    def weights(self, tokens):
+        return tokens.softmax(1)
+    def forward(self, tokens):
+        return (self.weights(tokens) * tokens).sum(1)
 """ + "".join(
     f"\n@attention\nclass {name}(Rule):\n    def forward(self, q, k, v):\n        return {value}\n"
     for name, (value, _) in RESULTS.items()
@@ -165,7 +181,8 @@ def test_a_bad_part_is_named_with_its_line(small_check):
     Path("bad.py").write_text(BAD)
     code, out, _ = commands.vitcli("experiments", "check", "--code", "bad.py", "--json")
     found = {each["part"]: each["problem"] for each in json.loads(out)["parts"]}
-    wanted = {"Batchwise": BATCHWISE} | {name: problem for name, (_, problem) in RESULTS.items()}
+    wanted = {name: problem for name, (_, problem) in RESULTS.items()} | WITH_WEIGHTS
+    wanted["Batchwise"] = BATCHWISE
     assert (code, found.keys()) == (6, wanted.keys())
     for part, problem in wanted.items():
         place = re.match(r"bad\.py(?::(\d+))?: ", found[part])
@@ -503,3 +520,54 @@ def test_an_own_data_set_is_read_and_belongs_to_the_configuration(here):
     vitcli("runs show run")
     vitcli("eval run", 2)
     vitcli("eval run --trust-code")
+
+
+MAPPED = """
+import torch
+from torch import nn
+from vitcli.parts import attention
+
+@attention
+class Mapped(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+    def weights(self, q, k):
+        return {weights}
+    def forward(self, q, k, v):
+        return {output}
+"""
+WEIGHTS = "(q @ k.mT * 3).softmax(-1)"
+STATED = "self.weights(q, k) @ v"
+
+
+@pytest.mark.parametrize(
+    ("weights", "output", "more"),
+    [
+        (WEIGHTS, "nn.functional.scaled_dot_product_attention(q, k, v, scale=3.0)", False),
+        (WEIGHTS, f"{STATED} + v", True),
+        (WEIGHTS, f"({STATED}) * q.sigmoid()", True),
+        (f"2 * {WEIGHTS}", STATED, None),
+        (f"1.5 * {WEIGHTS} - 0.5 * torch.eye(q.shape[2])", STATED, None),
+        ("(q @ k.mT).softmax(-1)[:, :, :, :3]", f"{WEIGHTS} @ v", None),
+    ],
+)
+def test_maps_of_an_own_attention_are_of_the_trained_network(tiny, weights, output, more):
+    Path("own.py").write_text(MAPPED.format(weights=weights, output=output))
+    vitcli(f"train {tiny} --code own.py -s model.attention=Mapped --epochs 1 -o run")
+    commands.save_picture("x.png", (8, 8))
+    words = "attn-map run x.png --trust-code --method"
+    files = "-o map.json", "-o map.html"
+    refused = {"rollout": more is not False, "grad-rollout": more is not False, "raw": more is None}
+    for method, is_refused in refused.items():
+        said = "".join(commands.typed(f"{words} {method} {files[0]} --json", 2 * is_refused))
+        assert ("more than" in said) == (more is True)
+    vitcli(f"{words} rollout {files[1]}", 2 * (more is not False))
+    vitcli("visualize run --trust-code --what heads,distance,mistakes,explorer --num-images 4")
+    drawn = {path.stem for path in Path("figures/run").glob("*.[ph]*")}
+    wanted = {None: set(), True: {"heads", "distance"}, False: {"heads", "distance", "explorer"}}
+    assert drawn - {"mistakes"} == wanted[more]
+    if more is None:
+        return
+    model: Any = load_model("run")
+    images = torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(model.forward_with_weights(images)[0], model(images))

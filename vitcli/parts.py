@@ -45,6 +45,7 @@ from vitcli.core.spec.data import DATA_READERS, POLICIES, DataReader, PolicyRow
 from vitcli.core.spec.families import FamilyRow
 from vitcli.core.spec.optim import OptimizerRow
 from vitcli.core.spec.own import (
+    OwnPartError,
     add_row,
     first_line,
     new_spec,
@@ -333,17 +334,28 @@ def metric(
             label=label or part.replace("_", " "),
             scale=100 if unit == "%" else 1,
             unit=unit,
+            digits=2 if unit == "%" else 4,
+            short_digits=1 if unit == "%" else None,
             higher_is_better=higher_is_better,
-            of_logits=partial(_as_number, build),
+            of_logits=partial(_as_number, build, part),
             source=source_of(build, part),
         )
 
     return _part(METRICS, build, name, make_row)
 
 
-def _as_number(build: Callable[..., Any], logits: Tensor, labels: Tensor) -> float | None:
+def _as_number(
+    build: Callable[..., Any], name: str, logits: Tensor, labels: Tensor
+) -> float | None:
     value = build(logits.clone(), labels.clone())
-    return None if value is None or not math.isfinite(value) else float(value)
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        text = f"metric {name} returned {type(value).__name__}, not one number"
+        raise OwnPartError(build, text) from error
+    return number if math.isfinite(number) else None
 
 
 def objective(

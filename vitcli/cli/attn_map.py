@@ -194,8 +194,9 @@ def draw_all(
 ) -> None:
     """Write the map of each picture. A picture that cannot be read does not stop the others."""
     from vitcli.cli.live import counted
-    from vitcli.runner.attn_map.explain import map_metadata
+    from vitcli.runner.attn_map.explain import MORE_THAN_WEIGHTS, map_metadata
 
+    notes: list[str] = []
     pictures = [Path(file) for file in files if Path(file).exists()]
     done = []
     failures: list[InputError] = []
@@ -217,7 +218,10 @@ def draw_all(
         commit(target, content)
         run = {"run": str(explainer.predictor.run.path)}
         done.append(map_metadata(explanation) | run | {"file": str(target)})
-    report = Report(tables=[DataTable("pictures", ["image", "class", "probability", "file"], done)])
+        if not explanation.states_all:
+            notes = [f"note: {MORE_THAN_WEIGHTS}"]
+    table = DataTable("pictures", ["image", "class", "probability", "file"], done)
+    report = Report(tables=[table], notes=notes)
     emit_report(report, "json" if json else "text")
     if failures:
         raise summarize_failures(failures, len(files), "images could not be read")

@@ -41,9 +41,16 @@ def epoch_line(record: dict[str, Any], row: "TaskRow") -> str:
     if is_probe:
         return "  ".join(parts)
     others = [name for name in row.reports if name not in ("loss", headline.name)]
-    parts += [f"{name.replace('_', ' ')} {record[f'train_{name}']:.3f}" for name in others]
+    parts += [_report_text(name, record[f"train_{name}"]) for name in others]
     parts += [f"lr {record['lr']:.1e}", f"{record['images_per_second']:,.0f} images/s"]
     return "  ".join(parts)
+
+
+def _report_text(name: str, value: float) -> str:
+    metric = METRICS.get(name)
+    if metric and metric.unit:
+        return f"train {metric.short or metric.label} {metric.text(value, metric.short_digits)}"
+    return f"{name.replace('_', ' ')} {value:.3f}"
 
 
 def scalars_text(event: events.Progress, row: "TaskRow") -> str:

@@ -1,7 +1,7 @@
 """`vitcli runs`: the runs in the folder runs/."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -73,11 +73,11 @@ OfExperiment = Annotated[
     ),
 ]
 Order = Annotated[
-    Literal["date", "accuracy", "name"] | None,
+    Literal["date", "score", "accuracy", "name"] | None,
     typer.Option(
-        help="Order: oldest first, best result first (a validation result where there is no test"
-        " result), or by name.",
-        show_default="date, or accuracy with --top",
+        help="Order: oldest first; best result first, by the runs' headline metric (a validation"
+        " result where there is no test result); the same; or by name.",
+        show_default="date, or score with --top",
     ),
 ]
 Reverse = Annotated[bool, typer.Option("--reverse", help="List in reverse order.")]
@@ -116,7 +116,7 @@ def ls(
     newest = runs[-1:]
     if sort == "name":
         runs = sorted(runs, key=lambda run: natural_key(run.name))
-    elif sort == "accuracy" or (top and sort is None):
+    elif sort in ("score", "accuracy") or (top and sort is None):
         runs = rank(runs)
         newest = runs[:1]
     if reverse:
@@ -224,9 +224,9 @@ def show(run: Run, form: Format = "text") -> None:
         ],
         tables=[
             mapping_table("config", title, changed_fields(record.known_spec or record.config)),
-            mapping_table("result", result, record.result or record.reached),
+            mapping_table("result", result, record.result or record.reached, record.metric_of),
             mapping_table("meta", "meta", meta),
-            epochs(record.metrics),
+            epochs(record.metrics, record.metric_of),
         ],
         notes=[] if record.metrics or record.problems else ["no epoch is finished yet"],
         next=[next_command(record)],
@@ -234,24 +234,39 @@ def show(run: Run, form: Format = "text") -> None:
     emit_report(report, form)
 
 
-def mapping_table(name: str, title: str, values: Mapping[str, Any]) -> DataTable:
-    fields = [Field("name", title), Field("value", of_row=value_of_row)]
+def mapping_table(
+    name: str,
+    title: str,
+    values: Mapping[str, Any],
+    metric_of: Callable[[str], Metric | None] = metric_of,
+) -> DataTable:
+    of_row = partial(value_of_row, metric_of=metric_of)
+    fields = [Field("name", title), Field("value", of_row=of_row)]
     rows = [{"name": key, "value": value} for key, value in values.items() if value is not None]
     return DataTable(name, fields, rows, is_mapping=True)
 
 
-def value_of_row(row: Mapping[str, Any]) -> str:
+def value_of_row(
+    row: Mapping[str, Any], metric_of: Callable[[str], Metric | None] = metric_of
+) -> str:
     name, value = row["name"], row["value"]
     if name == "code" and isinstance(value, dict):  # hashes of files, versions of packages
         return ", ".join(f"{source} {str(digest)[:12]}" for source, digest in value.items()) or "-"
-    return value_text(name, value)
+    return value_text(name, value, metric_of(name))
 
 
-def epochs(records: Sequence[Mapping[str, Any]]) -> DataTable:
+def epochs(
+    records: Sequence[Mapping[str, Any]], metric_of: Callable[[str], Metric | None]
+) -> DataTable:
     names = dict.fromkeys(name for record in records for name in record)
     short = {name: name.replace("_accuracy", "_acc").replace("_per_second", "/s") for name in names}
     fields = [
-        Field(name, header=short[name], is_shown=name != "step" and name in records[-1])
+        Field(
+            name,
+            header=short[name],
+            metric=metric_of(name),
+            is_shown=name != "step" and name in records[-1],
+        )
         for name in names
     ]
     rows = [{name: record.get(name) for name in names} for record in records]

@@ -59,8 +59,11 @@ class Metric:
         return f"{number} {self.unit}" if self.unit else number
 
     def is_possible(self, value: float) -> bool:
-        """Return whether a run can measure this value: a share lies between 0 and 1."""
-        return self.unit != "%" or 0 <= value <= 1
+        """Return whether a run can measure this value: a share lies between 0 and 1.
+
+        An own metric may be in percent and no share, such as a gain.
+        """
+        return self.unit != "%" or bool(self.source) or 0 <= value <= 1
 
     def is_better(self, value: float, other: float) -> bool:
         return value > other if self.higher_is_better else value < other
@@ -142,4 +145,13 @@ METRICS |= {metric.name: metric for metric in _ROWS}
 
 def metric_of(name: str) -> Metric | None:
     """Return the metric of a number in a run's files, such as ``best_val_accuracy``."""
-    return METRICS.get(re.sub(r"^(best_)?(train|val|test)_", "", name))
+    return METRICS.get(bare_name(name)) or METRICS.get(name)
+
+
+def own_metrics() -> list[Metric]:
+    return [metric for metric in METRICS.values() if metric.source]
+
+
+def bare_name(name: str) -> str:
+    """Return the name of a number in a run's files without that of its split."""
+    return re.sub(r"^(best_)?(train|val|test)_", "", name)

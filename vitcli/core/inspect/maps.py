@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from vitcli.core.inspect.grad_cam import grad_cam
 from vitcli.core.models.image_model import ImageModel, MappedModel, chosen_layers
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.nn.attention import NoMapError
 
 
 def rollout(weights: Iterable[Tensor], *, residual: bool = True) -> Tensor:
@@ -50,6 +52,7 @@ def grad_rollout(
     map @ R. Rows do not sum to 1. By default, the class of an image is the likeliest one. Chefer et
     al. 2021, https://arxiv.org/abs/2103.15679, equations 5 and 6.
     """
+    require_all_stated(model, images)
     with torch.enable_grad():
         # Autograd needs a graph up to the first layer's weights, even if no parameter is trainable.
         logits, by_layer = model.forward_with_weights(images.detach().requires_grad_())
@@ -118,6 +121,7 @@ def raw_weights(request: MapRequest) -> Tensor:
 @torch.no_grad()
 def rollout_map(request: MapRequest) -> Tensor:
     """Return the attention rollout from the input to the last requested layer: (B, gh, gw)."""
+    require_all_stated(request.model, request.images)
     weights = request.model.attention_weights(request.images, range(max(request.layers) + 1))
     through = rollout(weights.values(), residual=request.model.spec.has_residual)
     return on_grid(request.model, _mean_row(through, query_shares(request)))
@@ -142,6 +146,21 @@ def grad_rollout_map(request: MapRequest) -> Tensor:
 def grad_cam_map(request: MapRequest) -> Tensor:
     """Return Grad-CAM on the output of the last requested layer: (B, gh, gw)."""
     return grad_cam(request.model, request.images, request.classes, max(request.layers) + 1)
+
+
+def states_all(model: MappedModel, images: Tensor) -> bool:
+    """Return whether attention computes what its weights say; an own rule may do more."""
+    return not isinstance(model, VisionTransformer) or model.states_all(images)
+
+
+def require_all_stated(model: MappedModel, images: Tensor) -> None:
+    """Refuse a map through several layers of a model whose attention does more than its weights."""
+    if not states_all(model, images):
+        attention = getattr(model.spec, "attention", "")
+        raise NoMapError(
+            f"attention {attention!r} computes more than its weights say, so a map through several"
+            " layers would be that of another network; try --method gradcam"
+        )
 
 
 METHODS: dict[str, Callable[[MapRequest], Tensor]] = {

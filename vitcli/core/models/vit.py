@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel, MappedModel, chosen_layers, refuse_bytes
 from vitcli.core.models.layers import build_block, build_patch_embed, build_table, make_part
-from vitcli.core.nn.attention import TokenShape
+from vitcli.core.nn.attention import TokenShape, check_shares
 from vitcli.core.nn.block import Block, Branch, drop_path_rates, forward_recomputed
 from vitcli.core.nn.init import init_parts
 from vitcli.core.nn.pool import ClsPool, Pool
@@ -219,7 +219,11 @@ class VisionTransformer(TokenModel, MappedModel):
 
     def pool_weights(self, images: Tensor) -> Tensor:
         """Return the share of each token in the pooling: (B, N), rows sum to 1."""
-        return self.pool.weights(self.forward_features(images))
+        tokens = self.forward_features(images)
+        weights = self.pool.weights(tokens)
+        if hasattr(self.pool, "own_part"):
+            check_shares(weights, tuple(tokens.shape[:2]), self.pool)
+        return weights
 
     @property
     def has_attention_weights(self) -> bool:
@@ -268,6 +272,22 @@ class VisionTransformer(TokenModel, MappedModel):
             tokens = other(tokens)
         tokens = self.blocks[layer + 1 :](tokens)
         return self.forward_head(self.last_norm(tokens)), features
+
+    @torch.no_grad()
+    def states_all(self, images: Tensor) -> bool:
+        """Return whether attention computes what its weights say, and no more.
+
+        An own rule may do more, such as a gate or a direct path, which no map of weights shows.
+        """
+        if not self.spec.row_of("attention").source:
+            return True
+        tokens = self.embed(images)
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            if not block.states_all(tokens):
+                return False
+            tokens = block(tokens)
+        return True
 
     def _attend(
         self, images: Tensor, wanted: Sequence[int], blocks: nn.Sequential

@@ -22,6 +22,9 @@ from vitcli.core.ops.backend import (
 from vitcli.core.spec.rows import make
 from vitcli.core.spec.slots import ATTN_SCALES
 
+TOLERANCE = 1e-3
+"""Largest difference of two computations of a share, or of an output as a share of its largest."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TokenShape:
@@ -75,6 +78,27 @@ class LearnedScale(nn.Module):
 
     def forward(self) -> Scale:
         return self.temperature.exp()
+
+
+class NoMapError(ValueError):
+    """An own part states weights that are no shares, or that are not all that it computes."""
+
+
+def check_shares(weights: Tensor, shape: tuple[int, ...], part: nn.Module) -> None:
+    """Refuse weights of an own part that are no shares of this shape."""
+    where = f"{type(part).__name__}.weights"
+    if tuple(weights.shape) != shape:
+        raise NoMapError(f"{where} returned the shape {tuple(weights.shape)}, needed {shape}")
+    sums = weights.detach().sum(-1)
+    if not torch.allclose(sums, torch.ones_like(sums), atol=TOLERANCE, rtol=0):
+        raise NoMapError(f"{where}: rows must sum to 1, and one sums to {_farthest(sums):.4g}")
+    if weights.min() < -TOLERANCE:
+        raise NoMapError(f"{where}: weights must not be negative, got {weights.min():.4g}")
+
+
+def _farthest(sums: Tensor) -> float:
+    sums = sums.flatten()
+    return sums[(sums - 1).abs().nan_to_num(torch.inf).argmax()].item()
 
 
 def build_scale(name: str, shape: TokenShape) -> nn.Module:
@@ -185,8 +209,7 @@ class SelfAttention(InnerLayer):
         """Return the scale if attention is exactly softmax(scale q k^T) v, otherwise None."""
         if self.position.biases_scores or not self.attends_globally:
             return None
-        scale: float | None = getattr(self.attend, "softmax_scale", None)
-        return scale
+        return self.attend.softmax_scale if isinstance(self.attend, Softmax) else None
 
     def op_sizes(self) -> dict[str, tuple[int, ...]]:
         if self.softmax_scale is None:
@@ -217,12 +240,30 @@ class SelfAttention(InnerLayer):
     def forward_with_weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the output (B, N, D) and its attention weights (B, h, N, N), without attn_drop.
 
-        The output is computed from these weights, so autograd can differentiate it with respect to
-        them.
+        Autograd can differentiate the output with respect to the weights. An own rule may compute
+        more than its weights say (``states_all``): the output is that of its ``forward``, and the
+        gradient that of the weights.
         """
         q, k, v = self.heads(x)
-        weights = self.attend.weights(q, k, *self._bias())
-        return self._merge_heads(weights @ v), weights
+        weights = self._weights(q, k)
+        stated = weights @ v
+        if not hasattr(self.attend, "own_part"):
+            return self._merge_heads(stated), weights
+        out = self.attend(q, k, v, *self._bias()).detach() + (stated - stated.detach())
+        return self._merge_heads(out), weights
+
+    def _weights(self, query: Tensor, key: Tensor) -> Tensor:
+        weights: Tensor = self.attend.weights(query, key, *self._bias())
+        if hasattr(self.attend, "own_part"):
+            check_shares(weights, (*query.shape[:3], key.shape[2]), self.attend)
+        return weights
+
+    def states_all(self, x: Tensor) -> bool:
+        """Return whether the weights of the rule give its whole output for an input (B, N, D)."""
+        q, k, v = self.heads(x)
+        stated = self._weights(q, k) @ v
+        out = self.attend(q, k, v, *self._bias())
+        return torch.allclose(out, stated, rtol=0, atol=TOLERANCE * float(out.abs().max()))
 
     def _merge_heads(self, out: Tensor) -> Tensor:
         return self.proj_drop(self.proj(merge_heads(out)))

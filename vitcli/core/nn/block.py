@@ -143,6 +143,11 @@ class Block(nn.Module):
         out, weights = self.attn.inner.forward_with_weights(self.attn.inner_input(x))
         return self._feed_forward(self.attn.merge(x, out)), weights
 
+    def states_all(self, x: Tensor) -> bool:
+        """Return whether the weights of the attention give its whole output for tokens ``x``."""
+        assert isinstance(self.attn.inner, SelfAttention)
+        return self.attn.inner.states_all(self.attn.inner_input(x))
+
     def _feed_forward(self, x: Tensor) -> Tensor:
         return x if self.ffn is None else self.ffn(x)
 

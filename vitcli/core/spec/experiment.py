@@ -145,7 +145,9 @@ class ExperimentSpec(Spec):
         }
         for name, is_used in (by_layer | others).items():
             if is_used and self.task.name != "classify":
-                raise ValueError(f"{name}: only task 'classify' supports it")
+                raise ValueError(
+                    f"{name}: task {self.task.name!r} does not read it; only 'classify' does"
+                )
         for name, is_used in by_layer.items():
             if is_used and not self.model.has_blocks:
                 raise ValueError(f"{name}: family {self.model.family!r} has no blocks to count")

@@ -174,6 +174,14 @@ def _has_set(kind: Any) -> bool:
     return is_set or any(map(_has_set, get_args(kind)))
 
 
+class OwnPartError(TypeError):
+    """A wrong result of an own part."""
+
+    def __init__(self, part: Any, text: str) -> None:
+        super().__init__(text)
+        self.part = part
+
+
 def add_row(table: Any, row: Row | Metric, name: str) -> None:
     """Add a row to a table; a file or notebook that is run again replaces its rows."""
     if not name.isidentifier() or name.lower() in ("null", "true", "false"):

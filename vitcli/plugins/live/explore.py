@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from vitcli.core.models.image_model import MappedModel
+from vitcli.core.nn.attention import NoMapError
 from vitcli.plugins.live.page import Opening, page
 from vitcli.plugins.live.scene import make_scene
 from vitcli.runner.attn_map.explain import OPTIONS, Explainer, Explanation
@@ -52,16 +53,19 @@ class Explorer:
 
     def page(self, explanation: Explanation) -> bytes:
         predictor = self.explainer.predictor
-        scene = make_scene(
-            self.explainer.model,
-            explanation.batch,
-            name=name_of(explanation),
-            picture=explanation.picture,
-            box=explanation.box,
-            class_names=predictor.names if self.explainer.classifies else (),
-            temperature=predictor.temperature,
-            layers=self.layers,
-        )
+        try:
+            scene = make_scene(
+                self.explainer.model,
+                explanation.batch,
+                name=name_of(explanation),
+                picture=explanation.picture,
+                box=explanation.box,
+                class_names=predictor.names if self.explainer.classifies else (),
+                temperature=predictor.temperature,
+                layers=self.layers,
+            )
+        except NoMapError as error:
+            raise ConfigError(f"--format html: {error}") from error
         about = f"Attention of {predictor.run.name}, {predictor.origin}"
         return page([scene], self.opening, about=about)
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitcli.core.inspect.maps import rollouts
+from vitcli.core.inspect.maps import require_all_stated, rollouts
 from vitcli.core.models.image_model import MappedModel
 from vitcli.core.spec.slots import POOLS
 from vitcli.runner.errors import InputError
@@ -62,6 +62,7 @@ def make_scene(
     layers: Sequence[int] | None = None,
 ) -> Scene:
     """Run the model once on its input (1, C, H, W) and return the scene; layers count from 0."""
+    require_all_stated(model, images)
     logits, weights = model.forward_with_weights(images)
     chosen = range(len(model.blocks)) if layers is None else layers
     through = list(rollouts(weights.values(), residual=model.spec.has_residual))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitcli.core.data.batches import limit_images
 from vitcli.core.data.source import Images, evenly_spaced
-from vitcli.core.inspect.maps import METHODS, MapRequest, default_method
+from vitcli.core.inspect.maps import METHODS, MapRequest, default_method, states_all
 from vitcli.core.metrics.classification import rank_by_self_confidence
 from vitcli.core.metrics.linear_probe import HELD_OUT, cross_validated
 from vitcli.core.models.image_model import MappedModel
@@ -144,7 +144,8 @@ def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any
     pairs = _pairs(train, notes)
     model, method = found.model, None
     if isinstance(model, MappedModel) and model.has_attention_weights:
-        method = default_method(model)
+        batch = found.data.normalize(test.pixels[:1])
+        method = default_method(model) if states_all(model, batch) else "gradcam"
     paired = _doubts(found, train, unseen, [row for pair in (pairs or [])[:SHOWN] for row in pair])
     return Review(
         found=found,

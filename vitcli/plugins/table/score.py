@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from vitcli.core.spec.metrics import ACCURACY, METRICS, Metric
+from vitcli.core.metric import ACCURACY, METRICS, Metric
 
 SHARES, GAINS, ERRORS, LOSSES, SPLITS = (
     frozenset(words.split())

@@ -20,6 +20,7 @@ from vitcli.core.inspect.maps import (
     MapRequest,
     check_layers,
     default_method,
+    states_all,
 )
 from vitcli.core.models.image_model import MappedModel
 from vitcli.core.models.vit import VisionTransformer
@@ -38,6 +39,9 @@ OPTIONS = {
     "raw": ("layer", "head"),
 }
 MAX_CLASSES_LISTED = 10
+MORE_THAN_WEIGHTS = (
+    "The map shows attention weights, and the attention, an own part, computes more than they say."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +78,8 @@ class Explanation:
     query: tuple[int, int] | None
     """(row, column) of the queried patch, from 0."""
     has_cls: bool
+    states_all: bool = True
+    """Whether attention computes what its weights say; an own rule may do more."""
     second_reader: str | None = None
     """Name of the register that the prediction reads, too."""
 
@@ -227,6 +233,7 @@ class Explainer:
             num_prefix_tokens=self.model.num_prefix_tokens,
             query=self.query,
             has_cls=self.model.cls_token is not None,
+            states_all=self.method == "gradcam" or states_all(self.model, batch),
             second_reader=self.model.second_reader,
         )
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
-from vitcli.runner.attn_map.explain import Explanation
+from vitcli.runner.attn_map.explain import MORE_THAN_WEIGHTS, Explanation
 from vitcli.runner.data.folder import SOFTWARE
 from vitcli.runner.figure_style import (
     CMAP,
@@ -269,6 +269,8 @@ def caption(explanation: Explanation, run: str) -> str:
     if explanation.method == "raw" and explanation.num_prefix_tokens:
         tokens = f"tokens: {explanation.num_prefix_tokens} prefix, then {tokens}"
     facts = f"{one_line(run, 40)}; {layer_names(explanation)}{heads}; {tokens}"
+    if not explanation.states_all:
+        facts += ". " + MORE_THAN_WEIGHTS
     if explanation.method != "gradcam" or explanation.layers != (explanation.depth - 1,):
         return facts
     after = "attention has mixed the class into every patch"

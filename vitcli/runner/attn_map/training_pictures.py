@@ -4,6 +4,7 @@ Axes: B images, C channels, H W pixels, gh gw patch grid, L layers, h heads.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import matplotlib
 import numpy as np
@@ -14,6 +15,7 @@ from vitcli.core.data.augment import normalize
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.inspect.maps import MapRequest, head_maps
 from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.nn.attention import NoMapError
 from vitcli.core.objectives.objective import Task
 from vitcli.core.objectives.pictures import Grid, Heat, Picture
 from vitcli.core.spec import DataSpec
@@ -40,7 +42,8 @@ def training_pictures(
     ):
         images = data.val or data.test
         pixels = images.pixels[fixed_index(images)]
-        yield PICTURES, attention_strip(model, pixels, task.spec.data)
+        with suppress(NoMapError):
+            yield PICTURES, attention_strip(model, pixels, task.spec.data)
     for name, picture in fixed_pictures(task, module, data)[0].items():
         if (sheet := picture_sheet(picture)) is not None:
             yield TASK_PICTURES + name, sheet

@@ -1,22 +1,24 @@
 """Measurement of a trained run on a split of its data set."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.core.metric import METRICS, Metric
+from vitcli.core.metric import METRICS, Metric, metric_of
 from vitcli.core.metrics.classification import Scores
 from vitcli.runner.evaluate.trained_run import load_trained_run, score_of
 from vitcli.runner.evaluate.weights import UNTRAINED
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, facts_of, hidden
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.predictions import describe_one_answer, save_outputs
+from vitcli.runner.run.predictions import describe_one_answer, describe_undefined, save_outputs
 from vitcli.runner.run.record import RunRecord, read_record
-from vitcli.runner.text import ignore_message, percent, quantity
+from vitcli.runner.text import ignore_message, join_words, percent, quantity
 
 MOST_COLUMNS = 20
+RESERVED = ("classes", "confusion", "notes", "files", "next")
+"""Keys of the JSON document beside the facts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +39,19 @@ class Evaluation:
     def report(self) -> Report:
         """Return the numbers of the measurement; docs/how-to/runs.md states their names."""
         scores, size, split = self.scores, self.num_images, self.split
-        name = "accuracy" if scores else self.headline.name
-        own: dict[str, Any] = (
-            {} if scores else {"metric": self.headline, "label": self.headline.label}
-        )
-        about = f"of {size:,} {split} images"
-        facts = [Fact(f"{split}_{name}", self.measured[name], about=about, **own)]
-        others = {other: value for other, value in self.measured.items() if other != name}
+        headline, about = self.headline, f"of {size:,} {split} images"
+        is_own = scores is None or headline.name != "accuracy"
+        facts, first = list[Fact](), {headline.name} if is_own else set()
+        if is_own and headline.name in self.measured:
+            number = self.measured[headline.name]
+            texts: dict[str, Any] = {"metric": headline, "label": headline.label, "about": about}
+            facts.append(Fact(f"{split}_{headline.name}", number, **texts))
+        if scores is not None:
+            first.add("accuracy")
+            accuracy = self.measured.get("accuracy", scores.accuracy)
+            facts.append(Fact(f"{split}_accuracy", accuracy, about=about))
+        measures = list[Metric]()
+        others = {other: value for other, value in self.measured.items() if other not in first}
         if scores is None:
             facts += [Fact(f"{split}_{other}", value) for other, value in others.items()]
         else:
@@ -56,20 +64,25 @@ class Evaluation:
             facts += [interval_fact(scores.accuracy_interval, split)]
             facts += hidden(**balance) if scores.has_equal_classes else facts_of(**balance)
             shown = {n: others[n] for n in others if n in METRICS and n != "balanced_accuracy"}
-            facts += facts_of(**shown)
+            measures = [METRICS[n] for n in shown]
         record = read_record(self.run)
         trained = record.result or record.reached
         kept = ("epochs", "train_seconds", "images_per_second")
-        return Report(
-            facts=[
-                Fact("run", str(self.run.path), text=self.run.name),
-                *hidden(split=split, tta=self.tta),
-                *facts,
-                Fact("parameters", self.parameters),
-                *hidden(num_images=size, **{n: trained[n] for n in kept if n in trained}),
-            ],
-            tables=class_tables(scores, self.class_names) if scores else [],
-        )
+        before = [
+            Fact("run", str(self.run.path), text=self.run.name),
+            *hidden(split=split, tta=self.tta),
+        ]
+        after = [
+            Fact("parameters", self.parameters),
+            *hidden(num_images=size, **{n: trained[n] for n in kept if n in trained}),
+        ]
+        tables = class_tables(scores, self.class_names) if scores else []
+        taken = {fact.name for fact in (*before, *facts, *after)} | {*RESERVED}
+        for metric in measures:
+            key = f"{split}_{metric.name}" if metric.name in taken else metric.name
+            label = metric.label
+            facts.append(Fact(key, others[metric.name], metric=metric, label=label))
+        return Report(facts=[*before, *facts, *after], tables=tables)
 
 
 def interval_fact(interval: Sequence[float] | None, split: str) -> Fact:
@@ -140,11 +153,25 @@ def evaluate_run(
         tta=tta,
     )
     if scores is not None:
+        for note in describe_undefined(evaluation.measured):
+            on_message(note)
+        if missing := _not_measured(trained.record, evaluation.measured):
+            on_message(
+                f"note: not measured: {join_words(missing)}; an own metric needs its code: --code"
+                " FILE, or --trust-code"
+            )
         majority, share = scores.majority
         if scores.accuracy <= share:
             name = evaluation.class_names[majority]
             on_message(describe_one_answer(scores.accuracy, name, share))
     return evaluation
+
+
+def _not_measured(record: RunRecord, measured: Collection[str]) -> list[str]:
+    """Return the numbers of a training with own code that this measurement lacks."""
+    tested = [name for name in record.result if name.startswith("test_") and not metric_of(name)]
+    names = [name.removeprefix("test_") for name in tested if record.setting("code")]
+    return [name for name in names if name not in measured]
 
 
 def why_uncalibrated(record: RunRecord) -> str | None:

@@ -26,7 +26,7 @@ from pydantic import BaseModel
 from vitcli.core.metric import METRICS
 from vitcli.core.spec import FAMILIES, TASKS, DataSpec, ExperimentSpec, ModelSpec, TaskSpec
 from vitcli.core.spec.data import split_name
-from vitcli.core.spec.own import PARTS, PYTHON, TEXTS, forget, registering
+from vitcli.core.spec.own import PARTS, PYTHON, TEXTS, OwnPartError, forget, registering
 from vitcli.core.spec.rows import table_of
 from vitcli.plugin import active, missing_for, plugins
 from vitcli.runner.errors import OwnCodeError
@@ -492,6 +492,8 @@ def locate_in_own_code(error: BaseException) -> str:
     """
     stack = traceback.extract_tb(error.__traceback__)
     is_ours = bool(stack) and Path(stack[-1].filename).is_relative_to(PACKAGE)
+    if isinstance(error, OwnPartError):
+        return f"{place_of(error.part)}: {error}"
     if isinstance(error, KeyboardInterrupt) or (is_ours and not isinstance(error, Exception)):
         return ""
     paths = {path for path, _ in state.modules.values()}

@@ -7,7 +7,7 @@ import io
 import math
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vitcli.core.metric import own_metrics
 from vitcli.core.metrics.stored import check_predictions
 from vitcli.core.spec.task import TaskRow
 from vitcli.plugin import Target, load_target
@@ -72,6 +73,16 @@ def read_predictions(path: Path, state: str) -> Predictions:
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path}: {error}") from error
     return Predictions(logits.copy(), labels.copy())  # they can be written to
+
+
+def describe_undefined(measured: Collection[str]) -> list[str]:
+    """Return a note for each own metric without a number."""
+    return [
+        f"note: {metric.source}: metric {metric.name} returned None, NaN or infinity, so it is not"
+        " in the result"
+        for metric in own_metrics()
+        if metric.name not in measured
+    ]
 
 
 def describe_one_answer(accuracy: float, name: str, share: float) -> str:

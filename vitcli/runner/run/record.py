@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError
 from pydantic.dataclasses import dataclass
 
-from vitcli.core.metric import Metric, metric_of
+from vitcli.core.metric import Metric, bare_name, metric_of, own_metrics
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.rows import as_tuple, built_in
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS, TaskRow
@@ -234,6 +234,13 @@ class RunRecord:
     @property
     def headline(self) -> Metric:
         return self.task.headline
+
+    def metric_of(self, name: str) -> Metric | None:
+        """Return the metric of a number, such as ``test_accuracy``; of own ones, as it states."""
+        stated, bare = self.meta.get("metrics"), bare_name(name)
+        own = stated_metric(stated.get(bare)) if isinstance(stated, dict) else None
+        is_headline = bare == self.headline.name
+        return metric_of(name) or own or (self.headline if is_headline else None)
 
     @property
     def has_result(self) -> bool:
@@ -780,16 +787,22 @@ def _task_row(config: Mapping[str, Any]) -> TaskRow:
 
 def with_headline(row: TaskRow, meta: Mapping[str, Any]) -> TaskRow:
     """Return the row of a task with the headline that a run of own code states."""
-    stated, plain = meta.get("headline"), Metric(name="", label="")
-    if not isinstance(stated, dict) or stated.get("name") == row.headline.name:
+    headline = stated_metric(meta.get("headline"))
+    if headline is None or headline.name == row.headline.name:
         return row
+    return replace(row, headline=headline)
+
+
+def stated_metric(stated: Any) -> Metric | None:
+    """Return a metric that meta.json states; None if it does not, or not in full."""
+    plain = Metric(name="", label="")
+    if not isinstance(stated, dict):
+        return None
     known: dict[str, Any] = {name: stated.get(name) for name in HEADLINE}
     if type(known["scale"]) is int:
         known["scale"] = float(known["scale"])
     is_sound = all(type(value) is type(getattr(plain, name)) for name, value in known.items())
-    if not is_sound or known["digits"] not in range(20):
-        return row
-    return replace(row, headline=Metric(**known))
+    return Metric(**known) if is_sound and known["digits"] in range(20) else None
 
 
 def is_epoch(value: Any) -> TypeGuard[int]:
@@ -814,7 +827,8 @@ def is_possible(name: str, value: Any) -> bool:
     if name in COUNTS:
         return type(value) is int and 0 <= value < 2**63
     metric = metric_of(name)
-    if not (metric or name.endswith(COST_ENDINGS)):
+    is_cost = name.endswith(COST_ENDINGS) and not name.startswith(("test_", "val_"))
+    if not (metric or is_cost):
         return True
     if value is None:
         return name != "train_seconds"
@@ -839,6 +853,10 @@ def thread_mismatch(sessions: Sequence[Session], threads: int) -> str:
     return f"trained with {quantity(max(used - {threads}), 'thread')}; the study uses {threads}"
 
 
+def metric_facts(metric: Metric) -> dict[str, Any]:
+    return {name: getattr(metric, name) for name in HEADLINE}
+
+
 def run_metadata(
     experiment: Experiment,
     data: "DataSet",
@@ -855,7 +873,7 @@ def run_metadata(
     if "experiment" in meta:
         return meta | {"sessions": [*meta.get("sessions", []), session]}
     spec = experiment.spec
-    headline = {name: getattr(spec.task.row.headline, name) for name in HEADLINE}
+    own = {row.name: metric_facts(row) for row in own_metrics()}
     return {
         "experiment": experiment.name,
         "variant": experiment.variant,
@@ -867,7 +885,8 @@ def run_metadata(
         "num_val": len(data.val) if data.val else 0,
         "num_test": len(data.test),
         "seed": spec.seed,
-        **({"headline": headline} if spec.code else {}),
+        **({"headline": metric_facts(spec.task.row.headline)} if spec.code else {}),
+        **({"metrics": own} if own else {}),
         **session,
         "sessions": [],
         **meta,

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from enum import Enum
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ def plain(value: Any, call: str = CALL) -> Any:
         return value
     if not isinstance(value, type) and hasattr(value, "tolist"):  # of NumPy or torch
         return plain(value.tolist(), call)
+    if isinstance(value, Enum):  # an option of an own part
+        return plain(value.value, call)
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Hashable) and value in PARTS:

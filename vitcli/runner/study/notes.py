@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from vitcli.core.metric import METRICS
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.study.result import EARLY_STOPPING, MIN_PAIRS, StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, num_tests, sampling_error
@@ -87,7 +88,7 @@ def _differences(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
         return f"{what}, paired by seed; an interval needs {MIN_PAIRS} pairs."
     chances = {
         "new seeds and new test images": True in known,
-        "new seeds alone, because the predictions are not at hand": False in known,
+        f"new seeds alone, because {_without_images(doc)}": False in known,
     }
     chance = ", or ".join(text for text, is_shown in chances.items() if is_shown)
     if doc.folds:
@@ -105,6 +106,14 @@ def _differences(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     if apart:
         text += f" Earlier looks place it beside the difference of {join_words(apart)}."
     return text
+
+
+def _without_images(doc: StudyResult) -> str:
+    """Return why intervals do not count the chance of the test images."""
+    metric = METRICS.get(doc.headline.name)
+    if not doc.origin and (metric is None or metric.source):
+        return f"{doc.headline.label}, an own metric, has no number for each test image"
+    return "the predictions are not at hand"
 
 
 def plan_note(doc: StudyResult) -> str:

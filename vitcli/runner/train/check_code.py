@@ -10,6 +10,8 @@ import torch
 
 from vitcli.core.metric import METRICS
 from vitcli.core.models.own import CLOSE
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.nn.attention import NoMapError
 from vitcli.core.spec.own import FIELDS
 from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.core.train.training import Training
@@ -76,6 +78,7 @@ def _check_part(name: str, field: str, device: torch.device) -> PartReport:
         parameters = sum(p.numel() for part in modules for p in part.parameters())
         _check_gradients(training)
         _check_alone(training)
+        _check_maps(training)
         _check_resume(training)
     except UserError as error:
         problem = str(error)
@@ -115,6 +118,21 @@ def _check_alone(training: Training) -> None:
             " chance; in evaluation, a batch norm must use its stored statistics and a dropout must"
             " do nothing (training=self.training)"
         )
+
+
+@torch.no_grad()
+def _check_maps(training: Training) -> None:
+    """Refuse an attention or a pooling whose ``weights`` are no shares, so that maps are wrong."""
+    model = training.task.encoder(training.module)
+    images = next(iter(training.batches(0)))["images"]
+    if not isinstance(model, VisionTransformer) or not model.has_attention_weights:
+        return
+    model.eval()
+    try:
+        model.attention_weights(images)
+        model.pool_weights(images)
+    except NoMapError as error:
+        raise OwnCodeError(f"{', '.join(sorted(training.spec.code))}: {error}") from error
 
 
 def _check_resume(training: Training) -> None:

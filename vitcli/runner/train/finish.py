@@ -12,7 +12,7 @@ from vitcli.core.objectives.objective import Outputs
 from vitcli.runner.evaluate.weights import load_module
 from vitcli.runner.experiment.build import without_memory
 from vitcli.runner.run.folder import RunDir, steps
-from vitcli.runner.run.predictions import describe_one_answer, save_outputs
+from vitcli.runner.run.predictions import describe_one_answer, describe_undefined, save_outputs
 from vitcli.runner.run.record import RunRecord, read_record
 from vitcli.runner.text import quantity
 from vitcli.runner.train.build import settings
@@ -110,6 +110,8 @@ def warn_of_one_answer(trainer: Trainer, outputs: Outputs, measured: Mapping[str
     """Warn if always answering the most frequent class would be as accurate as the model."""
     if not trainer.row.classifies or "accuracy" not in measured or "labels" not in outputs:
         return
+    for note in describe_undefined(measured):
+        trainer.request.on_message(note)
     counts = outputs["labels"].bincount()
     share = float(counts.max() / counts.sum())
     if measured["accuracy"] <= share:

@@ -28,7 +28,7 @@ from vitcli.runner.figure_style import (
     wrap_text,
 )
 from vitcli.runner.text import one_line, quantity
-from vitcli.runner.visualize.figure import RunFigure, source_of
+from vitcli.runner.visualize.figure import RunFigure, note_of, source_of
 from vitcli.runner.visualize.statistics import mean_and_error
 
 MISTAKES = 8
@@ -226,6 +226,7 @@ def heads_figure(tested: TrainedRun) -> RunFigure:
         f" {effects.summary() if effects else ''}".rstrip(),
         details=f"The maps are of the first test image of each of the first {len(pictures)}"
         " classes. Intervals are of paired differences over images.",
+        note=note_of(tested),
         source=source_of(tested),
         numbers=effects.as_numbers() if effects else {},
     )

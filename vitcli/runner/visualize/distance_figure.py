@@ -30,7 +30,7 @@ from vitcli.runner.visualize.attention_numbers import (
     measure_untrained,
 )
 from vitcli.runner.visualize.claims import judge_claims, summarize_comparison
-from vitcli.runner.visualize.figure import MARKS, RunFigure, source_of
+from vitcli.runner.visualize.figure import MARKS, RunFigure, note_of, source_of
 from vitcli.runner.visualize.statistics import mean_and_error
 
 MAX_HEADS = 20
@@ -51,6 +51,7 @@ def distance_figure(tested: TrainedRun) -> RunFigure:
         " of tokens it attends to, which is the exponential of the entropy. A bar is the standard"
         f" deviation over images. A patch is {model.spec.patch_size} pixels wide."
         f" {summarize_comparison(claims, untrained)}".rstrip(),
+        note=note_of(tested),
         source=source_of(tested, len(numbers.distance)),
         numbers=distance_document(numbers)
         | {

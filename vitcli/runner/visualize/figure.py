@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from vitcli.runner.attn_map.explain import MORE_THAN_WEIGHTS
 from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.figure_style import add_source, add_title
 from vitcli.runner.report.tables import Table
@@ -25,17 +27,21 @@ class RunFigure:
     """What the figure shows. It stands below the figure and on the page."""
     details: str = ""
     """More about the figure, only on the page."""
+    note: str = ""
+    """What a reader would not expect of the figure."""
     source: str
     numbers: dict[str, Any] = field(default_factory=dict)
 
     @property
     def caption(self) -> str:
-        return " ".join(part for part in (self.summary, self.details, self.source) if part)
+        parts = (self.summary, self.details, self.note, self.source)
+        return " ".join(part for part in parts if part)
 
     def draw(self) -> Figure:
         figure = self.draw_axes()
         add_title(figure, self.title)
-        add_source(figure, f"{self.summary} {self.source}")
+        parts = (self.summary, self.note, self.source)
+        add_source(figure, " ".join(part for part in parts if part))
         return figure
 
 
@@ -58,6 +64,12 @@ class FigureRow:
     """The tables of the figure's numbers."""
     slow: str = ""
     """What is said before a figure that takes far longer than the others."""
+
+
+def note_of(tested: TrainedRun) -> str:
+    """Return what a figure of attention weights leaves out, or empty text."""
+    index = torch.tensor(tested.first_of_each_class[:1])
+    return "" if tested.vit.states_all(tested.batch(index)) else MORE_THAN_WEIGHTS
 
 
 def source_of(tested: TrainedRun, count: int | None = None) -> str:

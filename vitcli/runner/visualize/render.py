@@ -12,6 +12,7 @@ from typing import Any
 
 from PIL import Image
 
+from vitcli.core.nn.attention import NoMapError
 from vitcli.plugin import Registry, missing_for
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
@@ -160,7 +161,7 @@ def visualize(
                 figures[name] = figure
                 pngs[name] = content if form == "png" else encode(figure.draw, "png")
                 write(name, form, content)
-        except NoFigureError as error:
+        except (NoFigureError, NoMapError) as error:
             skipped[asked] = str(error)
             on_figure(asked, f"none: {error}")
     measured = {name: figure.numbers for name, figure in figures.items() if figure.numbers}
