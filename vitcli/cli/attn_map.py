@@ -155,7 +155,7 @@ def choose_model(run: str | None, device: str, offline: bool) -> "Predictor":
 
         name = run.removeprefix(PREFIX)
         return Predictor(RunDir(Path(name)), device, published_model(name, offline, say))
-    predictor = Predictor(find_run(run) if run is not None else default_run(), device)
+    predictor = Predictor(find_run(run) if run is not None else default_run(), device, None, say)
     say(describe_model(predictor.run, predictor.spec))
     return predictor
 
@@ -219,7 +219,8 @@ def draw_all(
         commit(target, content)
         run = {"run": str(explainer.predictor.run.path)}
         done.append(map_metadata(explanation) | run | {"file": str(target)})
-    report = Report(tables=[DataTable("pictures", ["image", "class", "probability", "file"], done)])
+    table = DataTable("pictures", ["image", "class", "probability", "file"], done)
+    report = Report(tables=[table], files=[Path(row["file"]) for row in done])
     emit_report(report, "json" if json else "text")
     if failures:
         raise summarize_failures(failures, len(files), "images could not be read")

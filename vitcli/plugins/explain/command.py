@@ -81,7 +81,7 @@ def explain(
     if is_page and output is None:
         output = Path(f"explain{f'-{topic}' if topic else ''}.html")
     chosen = chosen or default_run()
-    subject = load_subject(chosen, *pictures)
+    subject = load_subject(chosen, *pictures, on_message=say)
     if output is not None:
         make_output_folder(output.parent)
     lessons = {name: lesson_of(name, subject) for name in names}

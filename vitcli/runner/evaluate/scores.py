@@ -33,6 +33,7 @@ class Evaluation:
     parameters: int
     split: str
     tta: bool
+    notes: Sequence[str] = ()
 
     def report(self) -> Report:
         """Return the numbers of the measurement; docs/how-to/runs.md states their names."""
@@ -69,6 +70,7 @@ class Evaluation:
                 *hidden(num_images=size, **{n: trained[n] for n in kept if n in trained}),
             ],
             tables=class_tables(scores, self.class_names) if scores else [],
+            notes=self.notes,
         )
 
 
@@ -124,11 +126,15 @@ def evaluate_run(
     scores = None
     if row.classifies:
         if trained.record.new_head:
-            on_message(f"note: {trained.run.name}: {UNTRAINED}")
+            trained.notes.append(f"note: {trained.run.name}: {UNTRAINED}")
         scores = score_of(trained.run, outputs["logits"], outputs["labels"])
+        majority, share = scores.majority
+        if scores.accuracy <= share:
+            name = trained.class_names[majority]
+            trained.notes.append(describe_one_answer(scores.accuracy, name, share))
     if predictions:
         save_outputs(predictions, outputs)
-    evaluation = Evaluation(
+    return Evaluation(
         run=trained.run,
         measured=task.measure(outputs),
         headline=row.headline,
@@ -138,13 +144,8 @@ def evaluate_run(
         parameters=count_parameters(trained.module),
         split=split,
         tta=tta,
+        notes=trained.notes,
     )
-    if scores is not None:
-        majority, share = scores.majority
-        if scores.accuracy <= share:
-            name = evaluation.class_names[majority]
-            on_message(describe_one_answer(scores.accuracy, name, share))
-    return evaluation
 
 
 def why_uncalibrated(record: RunRecord) -> str | None:

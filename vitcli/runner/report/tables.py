@@ -346,8 +346,12 @@ LATEX = {
 
 
 def latex_text(text: str) -> str:
-    """Return text that prints unchanged in a plain LaTeX article; two hyphens stay two hyphens."""
-    folded = (c if c in LATEX else _fold(c) for c in _one_line(text))
+    """Return text that prints unchanged in a plain LaTeX article; two hyphens stay two hyphens.
+
+    Letters are UTF-8, which LaTeX reads since 2018; only signs beyond Latin-1 are spelled in ASCII.
+    """
+    signs = unicodedata.normalize("NFC", _one_line(text))
+    folded = (c if c in LATEX or c.isalpha() or c < "\u0100" else _fold(c) for c in signs)
     escaped = "".join(LATEX.get(c, c) for part in folded for c in part)
     return escaped.replace("--", "-{}-").replace("--", "-{}-")
 

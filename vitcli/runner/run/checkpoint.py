@@ -28,7 +28,7 @@ from vitcli.runner.files import (
     sync_folder,
     to_hashed_json,
 )
-from vitcli.runner.run.folder import MANIFEST, TENSORS, delete_step, step_folders, steps
+from vitcli.runner.run.folder import MANIFEST, TENSORS, RunDir, delete_step, step_folders, steps
 from vitcli.runner.run.record import Measured, Seconds
 
 FORMAT = 2
@@ -177,7 +177,8 @@ def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkp
         except InputError as error:
             on_message(f"{error}; trying the one before it")
     if found:
-        raise InputError(f"{folder}: every checkpoint is damaged; '--rerun' starts over")
+        again = RunDir(folder.parent).rerun_command
+        raise InputError(f"{folder}: every checkpoint is damaged; start over: {again}")
     return None
 
 
@@ -189,7 +190,7 @@ def resumable_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Che
     elif not checkpoint.part("progress"):
         raise InputError(
             f"{folder}: only the weights of the finished training are left, so it cannot continue;"
-            " --rerun trains it again"
+            f" train it again: {RunDir(folder.parent).rerun_command}"
         )
     return checkpoint
 
