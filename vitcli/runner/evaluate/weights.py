@@ -52,18 +52,19 @@ def run_weights(
     is_over = record.status in RESULT_STATES
     again = run.rerun_command if is_over else run.command("train --resume")
     latest = None if step is not None else latest_checkpoint(run.checkpoints, on_message)
-    if not steps(run.checkpoints):
+    kept = steps(run.checkpoints)
+    if not kept:
         if record.imported:
             raise InputError(
                 f"{run.path}: its imported weights are gone; import them again, with another --name"
             )
         why = "its checkpoints are gone" if is_over else f"no checkpoint yet ({record.state})"
         raise InputError(f"{run.path}: {why}; train it{' again' * is_over}: {again}")
-    if step is not None and step not in steps(run.checkpoints):
+    if step is not None and step not in kept:
         advice = f"; train it again: {again}" if step == record.step else ""
         raise InputError(f"{run.path}: no checkpoint of step {step}{advice}")
     checkpoint = latest or load_checkpoint(run.checkpoints / str(step))
-    if latest and latest.step < record.step:
+    if latest and kept[0] < record.step:
         on_message(
             f"{run.name}: the checkpoint of step {record.step} is missing; step {latest.step} is"
             " used"

@@ -168,15 +168,19 @@ def _is_complete(manifest: dict[str, Any], name: str) -> bool:
 
 def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkpoint | None:
     """Return the newest undamaged checkpoint, and report damaged ones; None if there is none."""
-    found = steps(folder)
-    for step in found:
+    damage: list[InputError] = []
+    for step in steps(folder):
         try:
-            return load_checkpoint(folder / str(step))
+            checkpoint = load_checkpoint(folder / str(step))
         except FormatError:
             raise
         except InputError as error:
-            on_message(f"{error}; trying the one before it")
-    if found:
+            damage.append(error)
+            continue
+        for error in damage:
+            on_message(f"{error}; step {step} is used")
+        return checkpoint
+    if damage:
         again = RunDir(folder.parent).rerun_command
         raise InputError(f"{folder}: every checkpoint is damaged; start over: {again}")
     return None
