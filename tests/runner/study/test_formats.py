@@ -191,7 +191,7 @@ def test_a_caption_replaces_the_question_in_every_format_that_has_one():
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_latex_compiles(tmp_path):
-    letters = make_study({"".join(map(chr, range(0xA0, 0x250))) + "ﬁß中é‚≤": [0.5]})
+    letters = make_study({"".join(map(chr, range(0xA0, 0x250))) + "ﬁß中é≤": [0.5]})
     body = "\n\n".join(render(each, "latex") for each in (DOC, HOSTILE_DOC, letters))
     packages = "\\usepackage{booktabs,graphicx}"
     page = f"\\documentclass{{article}}{packages}\\begin{{document}}\n{body}\n\\end{{document}}"

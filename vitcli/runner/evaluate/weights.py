@@ -60,10 +60,13 @@ def run_weights(
             )
         why = "its checkpoints are gone" if is_over else f"no checkpoint yet ({record.state})"
         raise InputError(f"{run.path}: {why}; train it{' again' * is_over}: {again}")
+    advice = f"; train it again: {again}" if step == record.step else ""
     if step is not None and step not in kept:
-        advice = f"; train it again: {again}" if step == record.step else ""
         raise InputError(f"{run.path}: no checkpoint of step {step}{advice}")
-    checkpoint = latest or load_checkpoint(run.checkpoints / str(step))
+    try:
+        checkpoint = latest or load_checkpoint(run.checkpoints / str(step))
+    except InputError as error:
+        raise InputError(f"{error}{advice}") from error
     if latest and kept[0] < record.step:
         on_message(
             f"{run.name}: the checkpoint of step {record.step} is missing; step {latest.step} is"

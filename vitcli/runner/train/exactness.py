@@ -76,8 +76,8 @@ def checkpoint_state(training: Training) -> dict[str, Any]:
     }
 
 
-def changes_since(checkpoint: Checkpoint, training: Training) -> dict[str, Change]:
-    """Return what has changed in the environment since a checkpoint: name -> (then, now).
+def changes_since(run: RunDir, checkpoint: Checkpoint, training: Training) -> dict[str, Change]:
+    """Return what has changed in the environment since a checkpoint of a run: name -> (then, now).
 
     Checkpoints that name no number of ranks were trained in one process.
     """
@@ -93,8 +93,8 @@ def changes_since(checkpoint: Checkpoint, training: Training) -> dict[str, Chang
     if state.get("precision") != precision:
         raise ConfigError(
             f"this run was trained in {state.get('precision')}, but would continue in {precision};"
-            f" continue it on its original kind of hardware, or train it again with"
-            f" --precision {precision} --rerun"
+            f" continue it on its original kind of hardware, or start over: {run.rerun_command}"
+            f" --precision {precision}"
         )
     now = numerical_environment(training)
     before = {"ranks": 1} | state["circumstances"]

@@ -302,7 +302,7 @@ def refuse_other_bits(plan: Plan) -> dict[str, Change]:
     if before and checkpoint:
         done = checkpoint.step // training.steps_per_epoch
         refuse_passed(plan.run, plan.request, done, plan.spec.train.epochs)
-        inexact |= changes_since(checkpoint, training)
+        inexact |= changes_since(plan.run, checkpoint, training)
         changed = differences(before.spec, plan.spec)
         if changed and checkpoint.step == training.num_steps:
             raise ConfigError(f"{plan.run.name} has no steps left; add epochs: -s train.epochs=N")
