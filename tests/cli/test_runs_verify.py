@@ -99,8 +99,6 @@ def test_who_uses_an_older_checkpoint_says_so_once_and_an_export_is_refused(run,
         assert told in document(*words)["notes"][-1]
     for form in ("onnx", "safetensors", "pt2", "card"):
         assert "--rerun" in said(4, "export", "run", "--format", form)
-    taught = ("-s", "task.name=distil", "-s", "task.teacher=run", "-o", "taught")
-    assert "--rerun" in said(2, "train", tiny, *taught)
     with pytest.warns(UserWarning, match="step 15 is used"):
         load_model(run)
 
