@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import vitcli
+from tests.cli.commands import document, said, save_picture, typed, vitcli
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.checkpoint import load_checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir
@@ -81,6 +81,30 @@ def test_the_newest_checkpoint_is_missed_even_where_an_older_one_is_whole(run):
     assert states(run)["checkpoints/15"] == "ok"
     assert states(run)["checkpoints/20"] == "missing"
     assert verify(run.path)[0] == 4
-    messages: list[str] = []
-    load_model(run, on_message=messages.append)
-    assert messages == ["the checkpoint of step 20 is missing; step 15 is used"]
+
+
+@pytest.mark.parametrize("damage", [shutil.rmtree, lambda folder: cut(next(folder.glob("*.s*")))])
+def test_who_uses_an_older_checkpoint_says_so_once_and_an_export_is_refused(run, tiny, damage):
+    damage(run.checkpoints / "20")
+    picture, told = save_picture("x.png", (9, 9)), "step 15 is used"
+    uses = (
+        *(("eval", "run"), ("eval", "run", "--probe", "knn"), ("eval", "run", "--review")),
+        *(("predict", "run", picture), ("attn-map", "run", picture, "--method", "grad-rollout")),
+        *(("visualize", "run", "--what", "curves"), ("train", tiny, "--init", "run", "-o", "new")),
+    )
+    for words in uses:
+        code, out, talk = vitcli(*words)
+        assert (code, (out + talk).count(told)) == (0, 1), (words, talk)
+    for words in (uses[0], uses[3], ("attn-map", "run", picture)):
+        assert told in document(*words)["notes"][-1]
+    for form in ("onnx", "safetensors", "pt2", "card"):
+        assert "--rerun" in said(4, "export", "run", "--format", form)
+    with pytest.warns(UserWarning, match="step 15 is used"):
+        load_model(run)
+
+
+def test_the_advice_for_a_run_without_checkpoints_trains_it_again(run):
+    shutil.rmtree(run.checkpoints)
+    command = said(4, "eval", "run").partition("train it again: vitcli ")[2]
+    typed(command)
+    assert set(states(run).values()) == {"ok"}

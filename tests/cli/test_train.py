@@ -61,8 +61,8 @@ def test_a_run_finds_its_pictures_after_they_have_moved(copy_of_run, workshop, h
     try:
         for words in (["eval", "run"], more):
             assert "--data-dir" in error_of(said(4, *words))
-        _, out, talk = vitcli("eval", "run", "--json", "--data-dir", moved)
-        assert (json.loads(out)["test_accuracy"], "other images" in talk) == (accuracy, False)
+        _, out, _ = vitcli("eval", "run", "--json", "--data-dir", moved)
+        assert (json.loads(out)["test_accuracy"], "other images" in out) == (accuracy, False)
         said(0, "visualize", "run", "--what", "curves", "--data-dir", moved)
         said(0, *more, "--data-dir", moved)
         assert f"imagefolder:{workshop}" in Path("run/config.yaml").read_text()

@@ -117,8 +117,9 @@ def attn_map(
     if live and kind != "html":
         raise ConfigError("--live needs --format html")
     layers = parse_numbers("--layer", layer)
+    notes: list[str] = []
     explainer = Explainer(
-        choose_model(run, device, offline),
+        choose_model(run, device, offline, notes.append),
         method=method,
         layers=layers,
         heads=None if head == "mean" else parse_numbers("--head", head),
@@ -140,10 +141,12 @@ def attn_map(
     encode = encoder(kind, explainer, smooth=smooth, all_layers=layers is None, live=live)
     page = "live" if live else "explorer"
     ending = f"{page if kind == 'html' else explainer.method}.{kind}"
-    draw_all(files, explainer, encode, output, ending, json)
+    draw_all(files, explainer, encode, output, ending, notes, json)
 
 
-def choose_model(run: str | None, device: str, offline: bool) -> "Predictor":
+def choose_model(
+    run: str | None, device: str, offline: bool, on_note: Callable[[str], None]
+) -> "Predictor":
     """Return the model of a run or of timm, or that of the default run, and say which it is."""
     from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run
@@ -157,7 +160,8 @@ def choose_model(run: str | None, device: str, offline: bool) -> "Predictor":
         weights = published_weights(family)
         assert weights
         return Predictor(RunDir(Path(name)), device, weights.model(name, offline, say))
-    predictor = Predictor(find_run(run) if run is not None else default_run(), device)
+    chosen = find_run(run) if run is not None else default_run()
+    predictor = Predictor(chosen, device, on_message=on_note)
     say(describe_model(predictor.run, predictor.spec))
     return predictor
 
@@ -190,13 +194,13 @@ def draw_all(
     encode: "Callable[[Explanation], bytes]",
     output: Path | None,
     ending: str,
+    notes: list[str],
     json: bool,
 ) -> None:
     """Write the map of each picture. A picture that cannot be read does not stop the others."""
     from vitcli.cli.live import counted
     from vitcli.runner.attn_map.explain import MORE_THAN_WEIGHTS, map_metadata
 
-    notes: list[str] = []
     pictures = [Path(file) for file in files if Path(file).exists()]
     done = []
     failures: list[InputError] = []
@@ -219,9 +223,9 @@ def draw_all(
         run = {"run": str(explainer.predictor.run.path)}
         done.append(map_metadata(explanation) | run | {"file": str(target)})
         if not explanation.states_all:
-            notes = [f"note: {MORE_THAN_WEIGHTS}"]
+            notes = [*dict.fromkeys([*notes, f"note: {MORE_THAN_WEIGHTS}"])]
     table = DataTable("pictures", ["image", "class", "probability", "file"], done)
-    report = Report(tables=[table], notes=notes)
+    report = Report(tables=[table], notes=notes, files=[Path(row["file"]) for row in done])
     emit_report(report, "json" if json else "text")
     if failures:
         raise summarize_failures(failures, len(files), "images could not be read")

@@ -66,7 +66,8 @@ def predict(
     exclude({"--reject": reject, "--coverage": coverage})
     run, images = run_and_pictures("predict", [run, *(pictures or ())])
     chosen = find_run(run) if run is not None else default_run()
-    predictor = Predictor(chosen, device)
+    notes: list[str] = []
+    predictor = Predictor(chosen, device, on_message=notes.append)
     say(describe_model(predictor.run, predictor.spec))
     threshold = None if coverage is None else predictor.set_threshold(coverage)
     files = picture_files(images, say)
@@ -81,7 +82,7 @@ def predict(
     judged = reject is not None or coverage is not None
     report = report_of(str(chosen.path), done, shown, judged)
     if reject is not None and (reason := why_uncalibrated(read_record(chosen))):
-        report = replace(report, notes=[f"note: the probabilities are not calibrated: {reason}"])
-    emit_report(report, form)
+        notes.append(f"note: the probabilities are not calibrated: {reason}")
+    emit_report(replace(report, notes=notes), form)
     if failures:
         raise summarize_failures(failures, len(files), "images could not be read")

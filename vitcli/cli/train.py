@@ -260,7 +260,8 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
         request = replace(request, on_event=screen.show, on_message=screen.say)
         record = run_training(experiment, request)
     if not screen.has_started:
-        say("already finished, nothing was trained (--rerun trains it again)")
+        again = record.folder.rerun_command if request.resume else "--rerun"
+        say(f"already finished, nothing was trained ({again} trains it again)")
     spec = experiment.spec
     if record.reached:
         say(f"{record.reason}; a checkpoint was saved")

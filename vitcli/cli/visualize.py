@@ -107,7 +107,12 @@ def visualize(
         for drawn in done
     ]
     table = DataTable("runs", ["run"], rows, is_shown=False)
-    report = Report(tables=[table], files=[output / PAGE] if done else [])
+    files = [path for drawn in done for path in drawn.files.values()]
+    report = Report(
+        tables=[table],
+        notes=[note for drawn in done for note in drawn.tested.notes],
+        files=[*files, output / PAGE] if done else [],
+    )
     emit_report(report, "json" if json else "text")
     if failed:
         raise summarize_failures(failed, len(chosen), "runs could not be drawn")

@@ -1,16 +1,26 @@
 """`vitcli explain`: the list, a topic, the page, and errors in one line."""
 
+import json
 from pathlib import Path
 
 from PIL import Image
 
-from tests.cli.commands import document, printed
+from tests.cli.commands import document, printed, vitcli
 
 
 def test_a_topic_on_a_run_of_ones_own_and_a_picture(mapped_run):
     Image.new("RGB", (40, 30), "teal").save("photo.png")
     found = document("explain", "attention", mapped_run, "photo.png")
     assert (found["run"], found["picture"]) == (str(mapped_run), "photo.png")
+
+
+def test_an_older_checkpoint_is_told_once(mapped_run):
+    status = mapped_run / "status.json"
+    status.write_text(json.dumps(json.loads(status.read_text()) | {"step": 99}))
+    told = "step 99 is missing"
+    assert told in document("explain", "attention", mapped_run)["notes"][0]
+    _, out, talk = vitcli("explain", "attention", mapped_run)
+    assert (out.count(told), talk.count(told)) == (0, 1)
 
 
 def test_the_page_and_the_text_are_written(here):

@@ -3,6 +3,7 @@
 import math
 import re
 import shlex
+from typing import Any
 
 import numpy as np
 import pytest
@@ -244,8 +245,8 @@ def test_models_without_softmax_attention_are_refused_by_name(reason):
 
 
 def test_a_picture_is_fitted_as_in_the_training(tmp_path, monkeypatch):
-    def padding(run: RunDir, device: str) -> Predictor:
-        predictor = Predictor(run, device)
+    def padding(run: RunDir, device: str, **options: Any) -> Predictor:
+        predictor = Predictor(run, device, **options)
         data = predictor.spec.data.replace(name="imagefolder:x", fit="pad")
         predictor.spec = predictor.spec.replace(data=data)
         return predictor

@@ -42,7 +42,7 @@ def test_every_picture_gets_a_page_and_one_with_the_model_inside(mapped_run):
     for words, kind in (([], "explorer"), (["--live", "--layer", "1"], "live")):
         found = document("attn-map", mapped_run, *paths, "--format", "html", *words)
         files = [row["file"] for row in found["pictures"]]
-        assert files == [f"a-{kind}.html", f"b-{kind}.html"]
+        assert files == found["files"] == [f"a-{kind}.html", f"b-{kind}.html"]
         data = parse(Path(files[1]).read_bytes()).data
         assert [scene["name"] for scene in data["scenes"]] == ["b.png"]
     assert len(data["scenes"][0]["logits"]) == 2

@@ -65,14 +65,14 @@ def test_everything_reads_the_corrected_pictures_of_a_run(tiny, planted):
     with stops_after(3):
         train(tiny, "run", ONCE | {"data.corrections": "mine.csv"})
     assert trains(continue_run, RunDir(Path("run")))
-    assert "other images" not in said(0, "eval", "run")
+    assert "other images" not in str(document("eval", "run")["notes"])
     said(0, "visualize", "run", "--what", "curves")
     found = reviewed("run")
     assert not {*planted} & {each["name"] for each in found["suspects"]}
     data = parse(Path(found["files"][0]).read_text()).data
     assert dict(data["corrections"]) == planted, "the next file of corrections has these, too"
     Path("mine.csv").write_text("file,label\n")
-    assert "was trained on other images" in said(0, "eval", "run")
+    assert "was trained on other images" in document("eval", "run")["notes"][0]
     train(tiny, "again", ONCE)
     Path("mine.csv").unlink()
     said(4, "eval", "run")

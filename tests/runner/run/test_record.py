@@ -64,6 +64,7 @@ DAMAGED = [
     ("metrics.jsonl", write(b'{"step": 1, "epoch": 1, "loss": 1%s}\n' % (b"0" * 400))),
     *((name, write(b"{}")) for name in JSON),
     ("metrics.jsonl", write(b'{"step": 1.0, "epoch": 1}\n')),
+    ("metrics.jsonl", lambda path: path.write_text(2 * path.read_text())),
     ("metrics.jsonl", write(b'{"step": 1, "epoch": 1}, {"step": 1, "epoch": 1}\n')),
     ("config.yaml", write(b"seed: 1\nmodel: {depth: 3}\nlayers: 4\n")),
     *(("result.json", change(parameters=wrong)) for wrong in (-3, "many", 0.5, True, 10**40)),
@@ -80,7 +81,7 @@ def test_each_damage_of_each_file_is_a_problem_that_names_it(name, damage):
     change(config_sha256=run.config_sha256())(run.path / "meta.json")
     damage(run.path / name)
     found = read_record(run)
-    assert found.state == "damaged"
+    assert (found.state, "its  is" in found.reason) == ("damaged", False)
     assert [problem.partition(": ")[0] for problem in found.problems] == [name]
     assert found.reason == "; ".join(found.problems)
     assert found.name == "quickstart/train/seed0"
@@ -97,6 +98,7 @@ def test_each_damage_of_each_file_is_a_problem_that_names_it(name, damage):
         ("meta.json", change(later={"of": "another version"})),
         ("result.json", change(val_accuracy=None, later="text")),
         ("metrics.jsonl", lambda path: path.write_bytes(path.read_bytes() + b'{"step": 900, "ep')),
+        ("metrics.jsonl", lambda path: path.write_text(f"{path.read_text()}\n \n")),
         ("status.json", lambda path: path.with_name("other.json").write_bytes(b"{")),
         ("config.yaml", lambda path: path.write_text(f"# mine\n{path.read_text()}")),
         *((name, with_windows_lines) for name in ALL),

@@ -177,7 +177,8 @@ def test_latex_escapes_special_characters_and_starts_of_rows():
     # LaTeX takes a bracket or star after a row end as its argument, even on the next line.
     lines = render(HOSTILE_DOC, "latex").splitlines()
     assert [line for line in lines if line.startswith(("[", "*"))] == []
-    assert all(line.isascii() for line in lines)
+    named = render(make_study({"Søren Ünï Łąđ ≥": [0.5]}), "latex")
+    assert f"\nSøren Ünï Ład {LATEX[chr(92)]}u2265 &" in named
     assert "seeds. In brackets" in render(DOC, "latex").partition("\\begin{flushleft}")[2]
 
 
@@ -190,7 +191,8 @@ def test_a_caption_replaces_the_question_in_every_format_that_has_one():
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_latex_compiles(tmp_path):
-    body = "\n\n".join(render(each, "latex") for each in (DOC, HOSTILE_DOC))
+    letters = make_study({"".join(map(chr, range(0xA0, 0x250))) + "ﬁß中é≤": [0.5]})
+    body = "\n\n".join(render(each, "latex") for each in (DOC, HOSTILE_DOC, letters))
     packages = "\\usepackage{booktabs,graphicx}"
     page = f"\\documentclass{{article}}{packages}\\begin{{document}}\n{body}\n\\end{{document}}"
     (tmp_path / "page.tex").write_text(page)

@@ -1,5 +1,6 @@
 """An inexact continuation is refused, or marked permanently."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -116,9 +117,10 @@ def test_another_determinism_is_another_environment(monkeypatch):
     now: Any = SimpleNamespace(device=gpu, spec=ExperimentSpec(), **facts)
     environment = exactness.numerical_environment(now)
     checkpoint = Checkpoint(1, {}, {"precision": "tf32", "circumstances": environment})
-    assert exactness.changes_since(checkpoint, now) == {}
+    run = RunDir(Path("run"))
+    assert exactness.changes_since(run, checkpoint, now) == {}
     with chosen_kernels(gpu, True):
-        assert exactness.changes_since(checkpoint, now) == {"deterministic": (False, True)}
+        assert exactness.changes_since(run, checkpoint, now) == {"deterministic": (False, True)}
     now.precision = "fp32"
-    with pytest.raises(ConfigError, match="trained in tf32"):
-        exactness.changes_since(checkpoint, now)
+    with pytest.raises(ConfigError, match=r"-o run --rerun --precision fp32"):
+        exactness.changes_since(run, checkpoint, now)

@@ -141,6 +141,24 @@ def test_of_a_damaged_run_what_is_still_known_is_used(
         assert continue_run(stopped).problems == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *(("status.json", lambda text, content=content: content) for content in ("", "[1]")),
+        *(("metrics.jsonl", lambda text, size=size: text[:size]) for size in (0, -9)),
+        ("config.yaml", lambda text: text.replace("weight_decay: 0.05", "weight_decay: 0.01", 1)),
+        ("meta.json", lambda text: text[:-9]),
+    ],
+)
+def test_a_damaged_run_is_not_called_finished_and_the_advice_trains_it_again(calm, name, damage):
+    path = calm.path / name
+    path.write_text(damage(path.read_text()))
+    talk = commands.said(4, "train", "--resume", "calm")
+    assert f"calm/{name}: " in talk
+    commands.typed(talk.partition("start over: vitcli ")[2])
+    assert read_record(calm).state == "finished"
+
+
 def test_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
     original = Classify.batches
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
+from tests.cli import commands
 from tests.cli.commands import document, printed, said
 from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
@@ -50,6 +51,14 @@ def test_a_missing_teacher_is_refused_with_what_to_type(tiny, command):
     assert "vitcli train quickstart --seed 7" in text
     said(2, "train", tiny.path, "-s", "task.teacher=3", *command)
     said(2, "train", "quickstart", "-s", "task.name=distil", *command)
+
+
+def test_a_teacher_whose_last_checkpoint_is_gone_is_refused_with_what_to_type(tiny):
+    status = Path("runs/teacher/status.json")
+    status.write_text(json.dumps(json.loads(status.read_text()) | {"step": 99}))
+    words = ("train", tiny.path, "-s", "task.teacher=teacher", "-o", "taught")
+    commands.typed(said(2, *words).partition("train it again: vitcli ")[2])
+    said(0, *words)
 
 
 def test_a_changed_teacher_is_refused_in_a_new_and_in_a_resumed_training(tiny):

@@ -4,6 +4,7 @@ Axes: N images, K named classes.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -45,11 +46,12 @@ def zero_shot_report(
         raise ConfigError(f"--classes: {error}") from error
     if unknown:
         words = ", ".join(printable(word) for word in unknown)
-        on_message(f"unknown words, because no caption of the training has them: {words}")
+        trained.notes.append(f"unknown words, because no caption of the training has them: {words}")
     places = {_plain(name): i for i, name in enumerate(names)}
     place_of = torch.tensor([places.get(_plain(name), -1) for name in known])
     labels = place_of[limit_images(images, trained.spec).labels.cpu()]
-    return _report(run, split, names, logits.cpu(), labels, known)
+    report, share = _report(run, split, names, logits.cpu(), labels, known)
+    return replace(report, notes=[*trained.notes, *report.notes]), share
 
 
 def check_names(names: Sequence[str]) -> list[str]:

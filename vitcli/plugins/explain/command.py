@@ -81,14 +81,15 @@ def explain(
     if is_page and output is None:
         output = Path(f"explain{f'-{topic}' if topic else ''}.html")
     chosen = chosen or default_run()
-    subject = load_subject(chosen, *pictures)
+    notes: list[str] = []
+    subject = load_subject(chosen, *pictures, on_message=notes.append if json else say)
     if output is not None:
         make_output_folder(output.parent)
     lessons = {name: lesson_of(name, subject) for name in names}
     if json:
         numbers = {name: lesson.numbers for name, lesson in lessons.items()}
         facts = facts_of(run=str(chosen.path), picture=subject.picture_name, **numbers)
-        emit_report(Report(facts=facts), "json")
+        emit_report(Report(facts=facts, notes=notes), "json")
     else:
         shown = page(subject, lessons) if is_page else text(lessons[topic], subject)
         if output is not None:

@@ -4,6 +4,8 @@ Axes: B batch (1), C channels, H W pixels, N tokens (prefix first), D = h d embe
 """
 
 import io
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,12 +108,16 @@ class Subject:
         }
 
 
-def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
+def load_subject(
+    run: RunDir,
+    image: Path | str | None = None,
+    on_message: Callable[[str], None] = warnings.warn,
+) -> Subject:
     """Return the model of a run, and what its layers compute on a picture.
 
     By default, this is the first test picture of the run's generated data set, or of ``scenes``.
     """
-    predictor = Predictor(run, "cpu")
+    predictor = Predictor(run, "cpu", on_message=on_message)
     check_model(predictor.model, run.name)
     data = predictor.spec.data
     if image is not None:

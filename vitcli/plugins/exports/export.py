@@ -29,7 +29,7 @@ from vitcli.plugins.weights.tensors import (
     timm_state,
 )
 from vitcli.runner.errors import CheckError, ConfigError, InputError
-from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.evaluate.weights import final_step, load_model
 from vitcli.runner.files import commit, make_output_folder, require_utf8, scratch_folder
 from vitcli.runner.report.tables import escape_markdown, markdown_grid
 from vitcli.runner.run.checkpoint import untie_shared_tensors
@@ -327,7 +327,7 @@ def export_run(
     if path.suffix != form.suffix:
         raise ConfigError(f"-o {path}: the file of --format {name} ends with {form.suffix}")
     require_utf8(path)
-    model = TrainedModel(run=run, spec=run.spec(), encoder=load_model(run))
+    model = TrainedModel(run=run, spec=run.spec(), encoder=load_model(run, step=final_step(run)))
     make_output_folder(path.parent)
     with scratch_folder() as scratch, torch.no_grad():
         draft = scratch / path.name

@@ -3,7 +3,7 @@
 Axes: N images, F features, K classes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -49,6 +49,7 @@ class Probe:
     num_labels: int
     num_images: int
     num_features: int
+    notes: Sequence[str] = ()
 
     def report(self) -> Report:
         kind = "k-NN" if self.kind == "knn" else self.kind
@@ -74,7 +75,7 @@ class Probe:
         ]
         shares = [Field(name, metric=ACCURACY) for name in ("accuracy", "low", "high")]
         table = DataTable("encoders", ["encoder", *shares, "l2_strength"], rows)
-        return Report(facts=facts, tables=[table])
+        return Report(facts=facts, tables=[table], notes=self.notes)
 
 
 OnStage = Callable[[str, int, int], None]
@@ -115,6 +116,7 @@ def probe_run(
         num_labels=len(images[0]),
         num_images=len(images[1]),
         num_features=width,
+        notes=run.notes,
     )
 
 

@@ -127,7 +127,7 @@ def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any
     wrong, shares = _wrong(found, answers / (temperature or 1.0), test.labels)
     wrong = wrong[shares[wrong].max(1).values.argsort(descending=True, stable=True)]
 
-    whole, notes = _training_images(found), list[str]()
+    whole, notes = _training_images(found), found.notes
     train = evenly_spaced(limit_images(whole, found.spec), MOST_LABELS)
     if len(train) < len(whole):
         notes.append(f"Labels of {len(train):,} of {len(whole):,} training images were checked.")

@@ -75,7 +75,11 @@ def load_timm(
     config, name = timm_config(model.spec.name or ""), f"{PREFIX}{model.spec.name}"
     own = model.state_dict()
     if isinstance(source, RunDir):
-        found, prefix, source_name = encoder_weights(source), NET, source.name
+        found, prefix, source_name = (
+            encoder_weights(source, on_message=on_message),
+            NET,
+            source.name,
+        )
     else:
         found, source_name = read_tensors(source), str(source)
         prefix = prefix_of(found, {key.removeprefix(NET) for key in own}, source)

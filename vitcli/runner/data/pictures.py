@@ -35,6 +35,7 @@ FITS = ("crop", "pad", "stretch")
 picture does, with its aspect or without. Bars of ``pad`` are black, like the padding of the random
 crop during training."""
 MAX_PIXELS = 100_000_000
+SMALLER = "save a smaller copy"
 MAX_BYTES = 256 * 2**20
 MAX_RATIO = 20
 MAX_SHOWN = 1024
@@ -65,7 +66,7 @@ def picture_bytes(path: Path | str) -> bytes:
         except OSError as error:
             raise InputError(f"{printable(path)}: cannot be read: {error.strerror}") from error
     if len(content) > MAX_BYTES:
-        raise InputError(f"{printable(path)}: over {MAX_BYTES >> 20} MiB; save a smaller copy")
+        raise InputError(f"{printable(path)}: over {MAX_BYTES >> 20} MiB; {SMALLER}")
     return content
 
 
@@ -200,9 +201,11 @@ def _open_checked(file: BinaryIO) -> Image.Image:
     image = Image.open(file, formats=("HEIF",) if is_heic and can_read_heic() else FORMATS)
     height, width = image.height, image.width
     if height * width > MAX_PIXELS:
-        raise _RefusedError(f"{width}x{height} is more than {MAX_PIXELS // 10**6} megapixels")
+        raise _RefusedError(
+            f"{width}x{height} is more than {MAX_PIXELS // 10**6} megapixels; {SMALLER}"
+        )
     if max(height, width) > MAX_RATIO * min(height, width):
-        raise _RefusedError(f"{width}x{height} has an aspect ratio over {MAX_RATIO}:1")
+        raise _RefusedError(f"{width}x{height} has an aspect ratio over {MAX_RATIO}:1; crop it")
     return image
 
 
@@ -276,8 +279,8 @@ def _explain_errors(name: object, content: bytes) -> Iterator[None]:
         raise
     except (_RefusedError, Image.DecompressionBombError) as error:
         is_ours = isinstance(error, _RefusedError)
-        reason = error if is_ours else f"over {MAX_PIXELS // 10**6} megapixels"
-        raise InputError(f"{printable(name)}: {reason}; save a smaller copy") from error
+        reason = error if is_ours else f"over {MAX_PIXELS // 10**6} megapixels; {SMALLER}"
+        raise InputError(f"{printable(name)}: {reason}") from error
     except Exception as error:  # decoders raise many kinds, even SyntaxError and KeyError
         raise InputError(f"{printable(name)}: {_diagnose(content)}") from error
 

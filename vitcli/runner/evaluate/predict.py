@@ -3,7 +3,8 @@
 Axes: N pictures, C channels, H W pixels, K classes.
 """
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,6 +51,7 @@ class Predictor:
         run: RunDir,
         device: str = "auto",
         foreign: tuple[ExperimentSpec, ImageModel] | None = None,
+        on_message: Callable[[str], None] = warnings.warn,
     ) -> None:
         self.run = run
         self.spec = foreign[0] if foreign else run.spec()
@@ -64,7 +66,8 @@ class Predictor:
         """Where the weights come from, as the page of ``attn-map`` says it."""
         self.temperature = (None if foreign else read_record(run).temperature) or 1.0
         """Divides the logits, so that probabilities are calibrated; 1 for a run without one."""
-        self.model = foreign[1].to(self.device) if foreign else load_model(run, str(self.device))
+        trained = foreign[1] if foreign else load_model(run, on_message=on_message)
+        self.model = trained.to(self.device)
 
     def set_threshold(self, coverage: float) -> float:
         """Return the least probability, with temperature 1, of a class in a prediction set."""

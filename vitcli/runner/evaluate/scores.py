@@ -35,6 +35,7 @@ class Evaluation:
     parameters: int
     split: str
     tta: bool
+    notes: Sequence[str] = ()
 
     def report(self) -> Report:
         """Return the numbers of the measurement; docs/how-to/runs.md states their names."""
@@ -82,7 +83,7 @@ class Evaluation:
             key = f"{split}_{metric.name}" if metric.name in taken else metric.name
             label = metric.label
             facts.append(Fact(key, others[metric.name], metric=metric, label=label))
-        return Report(facts=[*before, *facts, *after], tables=tables)
+        return Report(facts=[*before, *facts, *after], tables=tables, notes=self.notes)
 
 
 def interval_fact(interval: Sequence[float] | None, split: str) -> Fact:
@@ -134,16 +135,26 @@ def evaluate_run(
     trained = load_trained_run(name, on_message=on_message, **options)
     row, task = trained.spec.task.row, trained.task()
     outputs = task.outputs(trained.module, trained.images(split), flip=tta)
-    scores = None
+    measured, scores = task.measure(outputs), None
     if row.classifies:
         if trained.record.new_head:
-            on_message(f"note: {trained.run.name}: {UNTRAINED}")
+            trained.notes.append(f"note: {trained.run.name}: {UNTRAINED}")
+        trained.notes.extend(describe_undefined(measured))
+        if missing := _not_measured(trained.record, measured):
+            trained.notes.append(
+                f"note: not measured: {join_words(missing)}; an own metric needs its code: --code"
+                " FILE, or --trust-code"
+            )
         scores = score_of(trained.run, outputs["logits"], outputs["labels"])
+        majority, share = scores.majority
+        if scores.accuracy <= share:
+            name = trained.class_names[majority]
+            trained.notes.append(describe_one_answer(scores.accuracy, name, share))
     if predictions:
         save_outputs(predictions, outputs)
-    evaluation = Evaluation(
+    return Evaluation(
         run=trained.run,
-        measured=task.measure(outputs),
+        measured=measured,
         headline=row.headline,
         scores=scores,
         num_images=len(next(iter(outputs.values()))),
@@ -151,20 +162,8 @@ def evaluate_run(
         parameters=count_parameters(trained.module),
         split=split,
         tta=tta,
+        notes=trained.notes,
     )
-    if scores is not None:
-        for note in describe_undefined(evaluation.measured):
-            on_message(note)
-        if missing := _not_measured(trained.record, evaluation.measured):
-            on_message(
-                f"note: not measured: {join_words(missing)}; an own metric needs its code: --code"
-                " FILE, or --trust-code"
-            )
-        majority, share = scores.majority
-        if scores.accuracy <= share:
-            name = evaluation.class_names[majority]
-            on_message(describe_one_answer(scores.accuracy, name, share))
-    return evaluation
 
 
 def _not_measured(record: RunRecord, measured: Collection[str]) -> list[str]:

@@ -113,12 +113,12 @@ def load_teacher(task: "Task") -> None:
 
 
 def _read(asked: TeacherSpec, seed: int) -> tuple[RunDir, dict[str, "Tensor"], str]:
-    from vitcli.runner.evaluate.weights import encoder_weights, weights_sha256
+    from vitcli.runner.evaluate.weights import encoder_weights, final_step, weights_sha256
 
     name = asked.run_for(seed)
     try:
         run = find_run(name)
-        weights = encoder_weights(run)
+        weights = encoder_weights(run, final_step(run))  # no message would say that it is another
     except UserError as error:
         experiment, _, own_seed = name.partition("/train/seed")
         option = f" --seed {own_seed}" if own_seed else ""

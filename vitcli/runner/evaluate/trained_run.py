@@ -4,7 +4,7 @@ Axes: N test images, B batch, C channels, H W pixels, K classes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -49,6 +49,8 @@ class TrainedRun:
     device: torch.device
     num_images: int
     """Number of test images for averages."""
+    notes: list[str] = field(default_factory=list)
+    """What a reader should know of the numbers."""
 
     def task(self, module: nn.Module | None = None) -> Task:
         return task_class(self.spec)(self.spec, module or self.module)
@@ -188,11 +190,12 @@ def load_trained_run(
     """Read a run's weights and its data set.
 
     ``limit_batches`` is the number of batches of 500 images to measure of a split, ``num_images``
-    that of test images for averages.
+    that of test images for averages; ``on_message`` is told how the images are read.
     """
     run = name if isinstance(name, RunDir) else find_run(name)
     spec, where = run.spec(), pick_device(device)
-    module = load_module(run, spec, str(where), step, on_message)
+    notes: list[str] = []
+    module = load_module(run, spec, str(where), step, notes.append)
     data = load_data(
         spec.data,
         data_dir=data_dir,
@@ -213,9 +216,10 @@ def load_trained_run(
         data=data,
         device=where,
         num_images=num_images,
+        notes=notes,
     )
     if problem := describe_other_images(trained.record.data_hash, data):
-        on_message(f"note: {run.name} was trained on {problem}")
+        notes.append(f"note: {run.name} was trained on {problem}")
     try:
         trained.task().check_data(data)
     except ValueError as error:

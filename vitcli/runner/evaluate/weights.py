@@ -2,6 +2,7 @@
 
 import hashlib
 import shlex
+import warnings
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +18,15 @@ from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.checkpoint import latest_checkpoint, load_checkpoint
-from vitcli.runner.run.folder import BUNDLED, CONFIG, RunDir, find_run, list_runs, steps
+from vitcli.runner.run.folder import (
+    BUNDLED,
+    CONFIG,
+    RESULT_STATES,
+    RunDir,
+    find_run,
+    list_runs,
+    steps,
+)
 from vitcli.runner.run.record import EDITED, read_record
 from vitcli.runner.text import ignore_message
 
@@ -27,7 +36,7 @@ UNTRAINED = "its head was never trained, so its classes mean nothing; train the 
 
 
 def run_weights(
-    run: RunDir, step: int | None = None, on_message: Callable[[str], None] = ignore_message
+    run: RunDir, step: int | None = None, on_message: Callable[[str], None] = warnings.warn
 ) -> dict[str, Tensor]:
     """Return the weights of a checkpoint, the last by default; with EMA the averaged weights.
 
@@ -40,27 +49,29 @@ def run_weights(
             f"{settings}: {EDITED}; restore the file, or train a run with it:"
             f" {shlex.join(['vitcli', 'train', settings])}"
         )
-    if step is not None:
-        if step not in steps(run.checkpoints):
-            raise InputError(f"{run.path}: no checkpoint of step {step}")
-        checkpoint = load_checkpoint(run.checkpoints / str(step))
-    else:
-        latest = latest_checkpoint(run.checkpoints, on_message)
-        if latest is None:
-            if record.imported:
-                raise InputError(
-                    f"{run.path}: its imported weights are gone; import them again, with another"
-                    " --name"
-                )
+    is_over = record.status in RESULT_STATES
+    again = run.rerun_command if is_over else run.command("train --resume")
+    latest = None if step is not None else latest_checkpoint(run.checkpoints, on_message)
+    kept = steps(run.checkpoints)
+    if not kept:
+        if record.imported:
             raise InputError(
-                f"{run.path}: no checkpoint yet ({record.state});"
-                f" train it: {run.command('train --resume')}"
+                f"{run.path}: its imported weights are gone; import them again, with another --name"
             )
-        checkpoint = latest
-        if checkpoint.step < record.step:
-            on_message(
-                f"the checkpoint of step {record.step} is missing; step {checkpoint.step} is used"
-            )
+        why = "its checkpoints are gone" if is_over else f"no checkpoint yet ({record.state})"
+        raise InputError(f"{run.path}: {why}; train it{' again' * is_over}: {again}")
+    advice = f"; train it again: {again}" if step == record.step else ""
+    if step is not None and step not in kept:
+        raise InputError(f"{run.path}: no checkpoint of step {step}{advice}")
+    try:
+        checkpoint = latest or load_checkpoint(run.checkpoints / str(step))
+    except InputError as error:
+        raise InputError(f"{error}{advice}") from error
+    if latest and kept[0] < record.step:
+        on_message(
+            f"{run.name}: the checkpoint of step {record.step} is missing; step {latest.step} is"
+            " used"
+        )
     model = model_hash(run.spec().model)
     if checkpoint.state.get("model", model) != model:
         raise InputError(f"{run.path}: its checkpoints belong to another model")
@@ -74,7 +85,7 @@ def load_model(
     run: RunDir | str | Path,
     device: str = "cpu",
     step: int | None = None,
-    on_message: Callable[[str], None] = ignore_message,
+    on_message: Callable[[str], None] = warnings.warn,
 ) -> ImageModel:
     """Return the trained model of a run in eval mode.
 
@@ -97,7 +108,7 @@ def load_module(
     spec: ExperimentSpec,
     device: str = "cpu",
     step: int | None = None,
-    on_message: Callable[[str], None] = ignore_message,
+    on_message: Callable[[str], None] = warnings.warn,
 ) -> nn.Module:
     """Return the whole trained module of a run in eval mode."""
     weights = run_weights(run, step, on_message)
@@ -111,13 +122,20 @@ def load_module(
     return module.to(pick_device(device)).eval()
 
 
-def encoder_weights(run: RunDir) -> dict[str, Tensor]:
+def final_step(run: RunDir) -> int:
+    """Return the step of the last checkpoint, also if that is missing now."""
+    return max(read_record(run).step, run.last_step())
+
+
+def encoder_weights(
+    run: RunDir, step: int | None = None, on_message: Callable[[str], None] = warnings.warn
+) -> dict[str, Tensor]:
     """Return the weights that another training may start from."""
     name = task_class(run.spec()).encoder_name
     prefix = f"{name}." if name else ""
     return {
         key.removeprefix(prefix): value
-        for key, value in run_weights(run).items()
+        for key, value in run_weights(run, step, on_message).items()
         if key.startswith(prefix)
     }
 
@@ -139,7 +157,7 @@ def start_sha256(run: RunDir) -> str:
 
 @lru_cache(maxsize=8)
 def _start_sha256(path: Path, files: tuple[tuple[Path, int], ...]) -> str:
-    return weights_sha256(encoder_weights(RunDir(path)))
+    return weights_sha256(encoder_weights(RunDir(path), on_message=ignore_message))
 
 
 def default_run() -> RunDir:

@@ -16,6 +16,7 @@ from vitcli.runner.files import read_bounded
 from vitcli.runner.text import (
     MINUS,
     NO_BREAK,
+    composed,
     did_you_mean,
     ignore_message,
     printable,
@@ -353,12 +354,22 @@ LATEX = {
     MINUS: "$-$",
     PLUS_MINUS: r"$\pm$",
     DASH: r"\textemdash{}",
+    # LaTeX's own fonts lack these letters.
+    **dict(zip("ÐðĐđĦħĸĿŀŊŋŦŧ", "DdDdHhkLlNnTt", strict=True)),
+    **{"Þ": "Th", "þ": "th", "ŉ": "'n", "«": r"$\ll$", "»": r"$\gg$"},
 }
+FOLDED = "ĄąĘęĮįŲųſ"
+"""Letters below U+0180 that LaTeX's own fonts lack, too; Unicode names the ASCII letter of each."""
 
 
 def latex_text(text: str) -> str:
-    """Return text that prints unchanged in a plain LaTeX article; two hyphens stay two hyphens."""
-    folded = (c if c in LATEX else _fold(c) for c in _one_line(text))
+    """Return text that a plain LaTeX article prints; two hyphens stay two hyphens.
+
+    European letters stay as they are, in UTF-8, if LaTeX's own fonts have them. The others, and
+    those of other scripts, are spelled in ASCII.
+    """
+    letters = composed(_one_line(text))
+    folded = (c if c in LATEX or (c < "\u0180" and c not in FOLDED) else _fold(c) for c in letters)
     escaped = "".join(LATEX.get(c, c) for part in folded for c in part)
     return escaped.replace("--", "-{}-").replace("--", "-{}-")
 

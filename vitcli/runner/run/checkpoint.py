@@ -28,7 +28,7 @@ from vitcli.runner.files import (
     sync_folder,
     to_hashed_json,
 )
-from vitcli.runner.run.folder import MANIFEST, TENSORS, delete_step, step_folders, steps
+from vitcli.runner.run.folder import MANIFEST, TENSORS, RunDir, delete_step, step_folders, steps
 from vitcli.runner.run.record import Measured, Seconds
 
 FORMAT = 2
@@ -168,16 +168,21 @@ def _is_complete(manifest: dict[str, Any], name: str) -> bool:
 
 def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkpoint | None:
     """Return the newest undamaged checkpoint, and report damaged ones; None if there is none."""
-    found = steps(folder)
-    for step in found:
+    damage: list[InputError] = []
+    for step in steps(folder):
         try:
-            return load_checkpoint(folder / str(step))
+            checkpoint = load_checkpoint(folder / str(step))
         except FormatError:
             raise
         except InputError as error:
-            on_message(f"{error}; trying the one before it")
-    if found:
-        raise InputError(f"{folder}: every checkpoint is damaged; '--rerun' starts over")
+            damage.append(error)
+            continue
+        for error in damage:
+            on_message(f"{error}; step {step} is used")
+        return checkpoint
+    if damage:
+        again = RunDir(folder.parent).rerun_command
+        raise InputError(f"{folder}: every checkpoint is damaged; start over: {again}")
     return None
 
 
@@ -189,7 +194,7 @@ def resumable_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Che
     elif not checkpoint.part("progress"):
         raise InputError(
             f"{folder}: only the weights of the finished training are left, so it cannot continue;"
-            " --rerun trains it again"
+            f" train it again: {RunDir(folder.parent).rerun_command}"
         )
     return checkpoint
 

@@ -128,6 +128,11 @@ class RunDir:
         return shlex.join(words)
 
     @property
+    def rerun_command(self) -> str:
+        """Return the command that trains this run again, from its config.yaml."""
+        return self.command("train", of_config=True, more=["-o", str(self.path), "--rerun"])
+
+    @property
     def is_bundled(self) -> bool:
         return BUNDLED.resolve() in self.path.resolve().parents
 

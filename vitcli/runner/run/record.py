@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, get_args
 
@@ -610,8 +611,8 @@ def load_run(run: str | Path) -> RunRecord:
 
 
 def _damaged_field(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        return f"its {'.'.join(map(str, error.errors()[0]['loc']))} is damaged"
+    if isinstance(error, ValidationError) and (place := error.errors()[0]["loc"]):
+        return f"its {'.'.join(map(str, place))} is damaged"
     return "its sessions are damaged"
 
 
@@ -657,9 +658,12 @@ def _read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def parse_metrics(text: str) -> list[dict[str, Any]]:
     """Return the records of a metrics.jsonl without an incomplete last line, or a ValueError."""
-    lines = text.split("\n")[:-1]
+    lines = [line for line in text.split("\n")[:-1] if line.strip()]
     records = _parse_records(",".join(lines))  # at once: a large study has 100,000 lines
     if len(records) == len(lines):
+        for before, after in pairwise(record["step"] for record in records):
+            if after <= before:
+                raise ValueError(f"step {after} follows step {before}")
         return records
     number = next((i for i, line in enumerate(lines, start=1) if len(_parse_records(line)) != 1), 0)
     raise ValueError(f"line {number} is not a record")

@@ -63,8 +63,9 @@ def dry_run(experiment: Experiment, request: Request, spent_seconds: float = 0.0
     This process took ``spent_seconds`` to start, which the training takes again.
     """
     began = time.perf_counter() - spent_seconds
-    if finished_run(experiment, request):
-        request.on_message("already finished, nothing would be trained (--rerun trains it again)")
+    if finished := finished_run(experiment, request):
+        again = finished.folder.rerun_command if request.resume else "--rerun"
+        request.on_message(f"already finished, nothing would be trained ({again} trains it again)")
         request = replace(request, rerun=True)
     name = experiment.spec.data.name
     if name in CATALOGUE and not request.data_dir and not find_source(name, None):

@@ -22,7 +22,7 @@ from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.experiment.diff import Change
 from vitcli.runner.machine.device import cpu_name
 from vitcli.runner.run.checkpoint import Checkpoint
-from vitcli.runner.run.folder import CONFIG, METRICS, RESULT, STATUS
+from vitcli.runner.run.folder import CONFIG, RESULT, STATUS, RunDir
 from vitcli.runner.run.record import EDITED, UNREADABLE, RunRecord
 from vitcli.runner.text import quantity
 from vitcli.version import __version__
@@ -76,8 +76,8 @@ def checkpoint_state(training: Training) -> dict[str, Any]:
     }
 
 
-def changes_since(checkpoint: Checkpoint, training: Training) -> dict[str, Change]:
-    """Return what has changed in the environment since a checkpoint: name -> (then, now).
+def changes_since(run: RunDir, checkpoint: Checkpoint, training: Training) -> dict[str, Change]:
+    """Return what has changed in the environment since a checkpoint of a run: name -> (then, now).
 
     Checkpoints that name no number of ranks were trained in one process.
     """
@@ -93,8 +93,8 @@ def changes_since(checkpoint: Checkpoint, training: Training) -> dict[str, Chang
     if state.get("precision") != precision:
         raise ConfigError(
             f"this run was trained in {state.get('precision')}, but would continue in {precision};"
-            f" continue it on its original kind of hardware, or train it again with"
-            f" --precision {precision} --rerun"
+            f" continue it on its original kind of hardware, or start over: {run.rerun_command}"
+            f" --precision {precision}"
         )
     now = numerical_environment(training)
     before = {"ranks": 1} | state["circumstances"]
@@ -127,7 +127,7 @@ def describe_jump(before: ExperimentSpec, training: Training) -> str | None:
     )
 
 
-def refuse_inexact(run: str, changes: Mapping[str, Change]) -> None:
+def refuse_inexact(run: RunDir, changes: Mapping[str, Change]) -> None:
     if not changes:
         return
     hints = {
@@ -142,21 +142,24 @@ def refuse_inexact(run: str, changes: Mapping[str, Change]) -> None:
         if name == "ranks" and before == 1:
             hint = "start it without torchrun"
     raise ConfigError(
-        f"{run}: the result would not be bit-identical to an uninterrupted run"
-        f" ({describe_changes(changes)}); {hint}, start over with --rerun, or continue with"
-        " --allow-inexact, which marks the run permanently"
+        f"{run.name}: the result would not be bit-identical to an uninterrupted run"
+        f" ({describe_changes(changes)}); {hint}, continue with --allow-inexact, which"
+        f" marks the run permanently, or start over: {run.rerun_command}"
     )
 
 
-def refuse_damage(record: RunRecord) -> None:
-    """Refuse to continue a run with damaged files, unless the training writes these anew."""
+def refuse_damage(record: RunRecord, *, writes: bool = True) -> None:
+    """Refuse to continue a run with damaged files, unless the training ``writes`` these anew."""
     for problem in record.problems:
         name, _, reason = problem.partition(": ")
-        # The training writes these anew, and a finished one does not read its lines.
-        ended = (METRICS,) if record.status == "finished" and record.result else ()
-        is_written = name in (STATUS, RESULT, *ended) and not reason.startswith(UNREADABLE)
-        if not is_written and problem != f"{CONFIG}: {EDITED}":
-            raise InputError(f"{record.path}/{problem}; restore the file, or start over: --rerun")
+        is_written = name in (STATUS, RESULT) and not reason.startswith(UNREADABLE)
+        is_edited = problem == f"{CONFIG}: {EDITED}"
+        if writes and (is_written or is_edited):
+            continue
+        instead = f"start over: {record.folder.rerun_command}"
+        if name == CONFIG and not is_edited:
+            instead = f"remove the run: {record.folder.command('runs rm')}"
+        raise InputError(f"{record.path}/{problem}; restore the file, or {instead}")
 
 
 def edited_configuration(record: RunRecord) -> dict[str, Change]:

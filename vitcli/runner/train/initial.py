@@ -144,7 +144,9 @@ def load_initial_weights(
     The model keeps its own head if the number of the classes or their names differ. Learned
     positions are resized if the grid of patches differs. A message reports both.
     """
-    weights = _fit_positions(encoder_weights(source), model, source, on_message)
+    weights = _fit_positions(
+        encoder_weights(source, on_message=on_message), model, source, on_message
+    )
     own = model.state_dict()
     # The head of a distillation token has no place in another model.
     weights = {k: v for k, v in weights.items() if k in own or not k.startswith("head_dist.")}

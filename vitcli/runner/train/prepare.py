@@ -159,7 +159,7 @@ def prepare(experiment: Experiment, request: Request) -> Plan:
     spec = shrink_batch(experiment, resolve(spec, data), count, request.on_message, kept=kept)
     if before:
         restore = "restore" if data.name in GENERATED else "point --data-dir at"
-        advice = f"start over with --rerun, or {restore} the images of the training"
+        advice = f"{restore} the images of the training, or start over: {run.rerun_command}"
         refuse_other_images(before, data, advice)
     else:
         refuse_leaks(spec, data)
@@ -262,6 +262,7 @@ def stored_run(experiment: Experiment, request: Request, run: RunDir) -> RunReco
             )
         return record
     if is_finished(record):
+        refuse_damage(record, writes=False)
         epochs = record.spec.train.epochs
         refuse_passed(run, request, epochs, epochs)
         return record
@@ -301,13 +302,13 @@ def refuse_other_bits(plan: Plan) -> dict[str, Change]:
     if before and checkpoint:
         done = checkpoint.step // training.steps_per_epoch
         refuse_passed(plan.run, plan.request, done, plan.spec.train.epochs)
-        inexact |= changes_since(checkpoint, training)
+        inexact |= changes_since(plan.run, checkpoint, training)
         changed = differences(before.spec, plan.spec)
         if changed and checkpoint.step == training.num_steps:
             raise ConfigError(f"{plan.run.name} has no steps left; add epochs: -s train.epochs=N")
         inexact |= changed
     if not plan.request.allow_inexact:
-        refuse_inexact(plan.run.name, inexact)
+        refuse_inexact(plan.run, inexact)
     return inexact
 
 

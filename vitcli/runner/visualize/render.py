@@ -133,7 +133,7 @@ def visualize(
     form: str = "png",
     on_figure: Callable[[str, str], None] = lambda name, outcome: None,
 ) -> VisualizedRun:
-    """Draw figures into ``folder``; tell ``on_figure`` each file, or why there is none."""
+    """Draw figures into ``folder``; tell ``on_figure`` each, or why there is none."""
     make_output_folder(folder)
     figures: dict[str, RunFigure] = {}
     files: dict[str, Path] = {}
@@ -144,7 +144,7 @@ def visualize(
     def write(name: str, suffix: str, content: bytes) -> None:
         files[name] = folder / f"{name}.{suffix}"
         commit(files[name], content)
-        on_figure(name, str(files[name]))
+        on_figure(name, "drawn")
 
     for asked in names:
         row = FIGURES.get(asked)
@@ -166,7 +166,8 @@ def visualize(
             on_figure(asked, f"none: {error}")
     measured = {name: figure.numbers for name, figure in figures.items() if figure.numbers}
     numbers = describe_run(tested, names) | measured
-    commit_json(folder / NUMBERS, numbers)
+    files["numbers"] = folder / NUMBERS
+    commit_json(files["numbers"], numbers)
     return VisualizedRun(
         tested=tested,
         figures=figures,
