@@ -7,8 +7,8 @@ from statistics import fmean
 import numpy as np
 from study_tables import document, listed
 
+from vitcli.plugins.factorial.effects import Effect, Scores, cell_scores, chance_score, effects
 from vitcli.runner.report.tables import markdown_grid
-from vitcli.runner.study.factorial import Effect, Scores, cell_scores, chance_score, effects
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.text import join_words, p_text
 

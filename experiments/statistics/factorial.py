@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from vitcli.plugins.factorial.crossing import Cell, cells
+from vitcli.plugins.factorial.effects import Effect, effects
 from vitcli.runner.machine.device import source_commit
-from vitcli.runner.study.definition import Cell, cells
-from vitcli.runner.study.factorial import Effect, effects
 from vitcli.runner.study.result import MIN_PAIRS
 from vitcli.runner.study.significance import ALPHA
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.judges.conftest import Judge
-from vitcli.runner.study.factorial import effects
+from vitcli.plugins.factorial.effects import effects
 from vitcli.runner.study.images import cross
 from vitcli.runner.study.significance import holm, sign_flip_p
 

@@ -7,7 +7,6 @@ or from its ``base``. It changes fields or names another experiment.
 import dataclasses
 import itertools
 import re
-from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ from pydantic import Field, ValidationError
 
 from vitcli.core.spec import ExperimentSpec, Spec
 from vitcli.core.spec.task import TASKS
+from vitcli.plugin import load_target
 from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.evaluate.teacher import with_seed, with_teacher
 from vitcli.runner.experiment.config import (
@@ -45,6 +45,7 @@ from vitcli.runner.experiment.yaml_text import (
 )
 from vitcli.runner.files import sha256
 from vitcli.runner.run.folder import RUNS
+from vitcli.runner.study.design import crossed_design
 from vitcli.runner.study.result import MIN_PAIRS, Reference
 from vitcli.runner.text import did_you_mean, percent, quantity, setting_text
 
@@ -60,9 +61,6 @@ EPOCHS = "train.epochs"
 SPLITS = ("name", "resize", "fit", "val_split", "folds", "skip_bad", "corrections", "group")
 """Fields of ``data`` that decide the images of the splits; all variants share them."""
 MAX_SETTINGS = 100
-MAX_PARTS = 7
-"""Most parts of a factorial study, which has 2^parts cells."""
-Cell = frozenset[str]
 
 
 class StudyFields(Spec):
@@ -251,13 +249,8 @@ def study_of(
     parts: tuple[str, ...] = ()
     if fields.design == "factorial":
         parts = tuple(named)[1:]
-        has_folds = (flatten(raw) | typed | flatten(next(iter(named.values())))).get("data.folds")
-        if not 2 <= len(parts) <= MAX_PARTS or "+" in "".join(parts) or fields.tune or has_folds:
-            raise ConfigError(
-                f"{places.where(('design',))}: a factorial study has a baseline and 2 to"
-                f" {MAX_PARTS} variants, no + in their names, and neither 'tune' nor data.folds"
-            )
-        named = crossed_variants(named, places)
+        cross = load_target(crossed_design(places.where(("design",))).cross)
+        named = cross(named, flatten(raw) | typed, fields.tune, places)
     variants = tuple(
         _variant(name, changes, raw, typed, fields.tune, path, places, shown)
         for name, changes in named.items()
@@ -295,30 +288,6 @@ def _check_fields(raw: dict[str, Any], places: Places) -> StudyFields:
         first = error.errors()[0]
         problem = describe(first["loc"], first["type"], first)
         raise ConfigError(f"{places.where(first['loc'])}: {problem}") from error
-
-
-def cells(parts: Sequence[str]) -> list[Cell]:
-    """Return every combination of parts: the empty one first, then by number of parts."""
-    counts = range(len(parts) + 1)
-    return [frozenset(cell) for n in counts for cell in itertools.combinations(parts, n)]
-
-
-def crossed_variants(
-    named: Mapping[str, dict[str, Any]], places: Places
-) -> dict[str, dict[str, Any]]:
-    """Return the cells of a factorial study: names of parts, joined by ``+`` -> changed fields."""
-    changes = {name: flatten(fields, whole_options=True) for name, fields in named.items()}
-    baseline, *parts = named
-    changed = [field for part in parts for field in changes[part]]
-    if twice := [field for field in changed if changed.count(field) > 1]:
-        where = places.where(("design",))
-        raise ConfigError(f"{where}: two variants change {twice[0]}; cross different fields")
-    crossed = {}
-    for cell in cells(parts):
-        chosen = [part for part in parts if part in cell]
-        fields = ChainMap(*(changes[part] for part in chosen), changes[baseline])
-        crossed["+".join(chosen) or baseline] = dict(fields)
-    return crossed
 
 
 def grid(tune: Mapping[str, list[Any]], places: Places) -> list[dict[str, Any]]:

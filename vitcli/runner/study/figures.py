@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
+from vitcli.plugin import load_target
 from vitcli.runner.figure_style import (
     BLUE,
     DASHES,
@@ -27,7 +28,7 @@ from vitcli.runner.figure_style import (
     add_legend_beside,
     add_title,
 )
-from vitcli.runner.study.factorial import effects_of
+from vitcli.runner.study.design import crossed_design
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, compare, scores
 from vitcli.runner.study.table import score_text
@@ -222,30 +223,6 @@ def spread(values: Sequence[float], step: float) -> list[float]:
     return [centre + step * (i - (n - 1) / 2) for centre, n in groups for i in range(n)]
 
 
-def interactions(doc: StudyResult) -> Figure:
-    effects, parts = effects_of(doc), doc.parts
-    digits = 1 if doc.headline.unit == "%" else doc.headline.digits
-    figure = Figure(figsize=(1.6 + 1.15 * len(parts), 1.4 + 0.8 * len(parts)), layout="constrained")
-    axes = figure.add_subplot()
-    values = np.full((len(parts), len(parts)), np.nan)
-    for effect in effects:
-        i, j = parts.index(effect.parts[-1]), parts.index(effect.parts[0])
-        values[i, j] = effect.value
-        text = f"{signed(effect.value, digits)}\n{interval(effect.low, effect.high, digits)}"
-        weight = "normal" if effect.decided_at is None else "bold"
-        axes.text(j, i, text, ha="center", va="center", fontsize=7, fontweight=weight)
-    largest = float(np.nanmax(np.abs(values))) if effects else 1.0
-    image = axes.imshow(values, cmap="RdBu", vmin=-largest, vmax=largest, alpha=0.6)
-    axes.set_xticks(range(len(parts)), parts, rotation=30, ha="right")
-    axes.set_yticks(range(len(parts)), parts)
-    axes.set(xlabel="part", ylabel="other part")
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0)
-    figure.colorbar(image, ax=axes, label=doc.headline.difference_unit, shrink=0.8)
-    add_title(figure, f"{doc.name}: effects (diagonal) and interactions")
-    return figure
-
-
 def _write_instead(figure: Figure, axes: Axes, text: str) -> Figure:
     axes.set_axis_off()
     axes.text(0.5, 0.5, text, ha="center", va="center", color=MUTED)
@@ -281,9 +258,14 @@ def pareto(doc: StudyResult) -> Figure:
     return figure
 
 
+def effects(doc: StudyResult) -> Figure:
+    figure: Figure = load_target(crossed_design().figure)(doc)
+    return figure
+
+
 FIGURES: dict[str, Callable[[StudyResult], Figure]] = {
     "forest": forest,
-    "effects": interactions,
+    "effects": effects,
     "curves": curves,
     "pareto": pareto,
 }

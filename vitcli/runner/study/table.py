@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from vitcli.core.metric import Metric
+from vitcli.plugin import load_target
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.report.tables import (
@@ -20,7 +21,7 @@ from vitcli.runner.report.tables import (
     to_text,
 )
 from vitcli.runner.run.folder import RESULT_STATES
-from vitcli.runner.study.factorial import build_effects
+from vitcli.runner.study.design import crossed_design
 from vitcli.runner.study.judgement import is_withheld
 from vitcli.runner.study.looks import seeds_needed
 from vitcli.runner.study.notes import has_effects, notes, search_notes
@@ -78,7 +79,7 @@ def render(
     if caption is not None:
         tables[0] = replace(tables[0], caption=caption)
     if doc.parts:
-        tables.append(build_effects(doc))
+        tables.append(load_target(crossed_design().table)(doc))
     elif details and not doc.searched:
         tables.append(build_details(doc))
     if form == "text":

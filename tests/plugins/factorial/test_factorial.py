@@ -5,15 +5,15 @@ import pytest
 
 from tests.fabricated_study import make_study
 from tests.runner.study.trials import write_study
-from vitcli.runner.errors import ConfigError
-from vitcli.runner.study.definition import cells
-from vitcli.runner.study.factorial import (
+from vitcli.plugins.factorial.crossing import cells
+from vitcli.plugins.factorial.effects import (
     build_effects,
     cell_scores,
     chance_score,
     effects,
     effects_of,
 )
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.figures import figures_of
 from vitcli.runner.study.result import Origin, Plan, StudyResult
 

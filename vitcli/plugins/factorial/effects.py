@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from vitcli.plugins.factorial.crossing import Cell, cells
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.report.tables import Table, make_table
-from vitcli.runner.study.definition import Cell, cells
 from vitcli.runner.study.judgement import find_differences
 from vitcli.runner.study.looks import Look, looks_at
 from vitcli.runner.study.notes import plan_note
