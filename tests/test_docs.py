@@ -58,7 +58,7 @@ NOT_RUN = {
     r"(DATA=cifar10 |python )?experiments/speed/": "takes minutes; tests/gpu_stub runs toys",
     r"vitcli search ": "takes minutes; tests/cli/test_ablate.py runs short ones",
     r"vitcli .*train\.compile=true": "torch.compile takes minutes",
-    r"vitcli ablate .*--engine (ray|slurm)": "needs a cluster; tests/cli/test_clusters.py",
+    r"vitcli ablate .*--engine (ray|slurm)": "needs a cluster; tests/plugins/{ray,slurm}",
     r"vitcli train .*(--init timm:|pretrained=true)": "downloads weights; tests/cli/test_timm.py",
     r"vitcli export .*--format (onnx|pt2)": "takes seconds; tests/cli/test_export.py",
     r"vitcli (.*--code|ablate \./cosine)": "needs the files of the page; tests/test_own_parts.py",
