@@ -19,9 +19,9 @@ from vitcli.runner.text import duration, quantity
 
 if TYPE_CHECKING:
     from vitcli.plugins.search.definition import Search
+    from vitcli.plugins.search.document import SearchResult
     from vitcli.plugins.search.trials import Trials
     from vitcli.runner.study.plan import Options
-    from vitcli.runner.study.result import StudyResult
 
 NUM_BEST = 10
 
@@ -165,7 +165,7 @@ def show_plan(chosen: "Search", options: "Options", form: str) -> None:
     emit_report(report, form)
 
 
-def show_result(doc: "StudyResult", form: str) -> None:
+def show_result(doc: "SearchResult", form: str) -> None:
     from vitcli.runner.study.table import render
 
     shown = doc if form == "json" else doc.replace(rows=doc.rows[:NUM_BEST])

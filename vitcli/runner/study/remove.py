@@ -21,7 +21,7 @@ from vitcli.runner.run.listing import (
     remove_runs,
 )
 from vitcli.runner.study.definition import RESERVED
-from vitcli.runner.study.result import FIGURE_FORMATS
+from vitcli.runner.study.result import FIGURE_FORMATS, FIGURES
 from vitcli.runner.text import quantity
 
 
@@ -91,8 +91,6 @@ def _remove_study_files(folder: Path) -> list[str]:
 
 
 def _study_files(folder: Path) -> list[Path]:
-    from vitcli.runner.study.figures import FIGURES  # matplotlib takes a second
-
     figures = folder / "figures"
     found = [folder / name for name in RESERVED]
     found += [folder / PAGE] * is_page_of_runs(folder / PAGE)
