@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 from study_tables import LABELS, RESULTS, document, interval_of, lengths, of_labels
 
 from vitcli.plugins.factorial.figure import interactions
+from vitcli.plugins.search.pareto import pareto
 from vitcli.runner.figure_style import FAINT, INK, SMALL_SIZE, add_source, add_title, encode
-from vitcli.runner.study.figures import VARIANT_COLOURS, forest, name_lines, pareto
+from vitcli.runner.study.figures import VARIANT_COLOURS, forest, name_lines
 from vitcli.runner.study.statistics import RowStatistics
 from vitcli.runner.study.table import read_document
 

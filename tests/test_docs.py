@@ -58,11 +58,11 @@ NOT_RUN = {
     r"(DATA=cifar10 |python )?experiments/speed/": "takes minutes; tests/gpu_stub runs toys",
     r"vitcli search ": "takes minutes; tests/cli/test_ablate.py runs short ones",
     r"vitcli .*train\.compile=true": "torch.compile takes minutes",
-    r"vitcli ablate .*--engine (ray|slurm)": "needs a cluster; tests/cli/test_clusters.py",
     r"vitcli train .*(--init timm:|pretrained=true)": "downloads weights; tests/plugins/timm",
     r"vitcli export .*--format (onnx|pt2)": "takes seconds; tests/plugins/exports",
+    r"vitcli ablate .*--engine (ray|slurm)": "needs a cluster; tests/plugins/{ray,slurm}",
     r"vitcli (.*--code|ablate \./cosine)": "needs the files of the page; tests/test_own_parts.py",
-    r"vitcli .*(--format trackio|--track )": "needs their library; tests/runner/test_trackers.py",
+    r"vitcli .*(--format trackio|--track )": "needs their library; tests/plugins/trackers",
 }
 """Pattern of a command that no test here runs -> the reason."""
 ENDS = {

@@ -9,7 +9,7 @@ from tests.cli.commands import said, typed
 from tests.cli.conftest import STUDY
 from tests.runner.study.trials import STUDY as PLAIN_STUDY
 from tests.runner.study.trials import fabricate
-from vitcli.cli.engines import parse_duration
+from vitcli.cli.engines import parse_duration, shared_words
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.result import FIGURE_FORMATS
 
@@ -93,3 +93,8 @@ def test_a_duration_has_a_unit():
     for wrong in ("", "0m", "h", "-1h", "1 h 2", "1e3s", "inf"):
         with pytest.raises(ConfigError):
             parse_duration(wrong)
+
+
+def test_a_driver_has_the_words_of_the_command_without_those_of_its_engine():
+    words = "ablate mine.yaml --engine ray -j 4 --gpus=0.5 -s a.b=1 -o far --seeds 0-7 -ofar -j2"
+    assert " ".join(shared_words(words.split())) == "ablate mine.yaml -s a.b=1 --seeds 0-7"

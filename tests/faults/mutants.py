@@ -148,7 +148,7 @@ PLANTED = r"""
 = keeps the line that a killed search began | vitcli/plugins/search/trials.py | tests/plugins/search
 -        if not content.endswith(b"\n"):
 +        if False:
-= sends a driver to a machine without its GPUs | vitcli/cli/clusters.py | tests/cli/test_clusters.py -k cores_and_gpus
+= sends a driver to a machine without its GPUs | vitcli/plugins/ray/cluster.py | tests/plugins/ray -k cores_and_gpus
 -    count = int(sum(map(min, by_cores, by_gpus)))
 +    count = int(sum(by_cores))
 = reads inverted pictures as they are stored | vitcli/runner/data/pictures.py | tests/runner/data/test_pictures.py

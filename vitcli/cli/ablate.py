@@ -11,7 +11,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.chosen import collect_changes
 from vitcli.cli.console import emit_exactly, line_width, say
-from vitcli.cli.engines import Engine, Gpus, Place, check_engine, check_folders, takes_options
+from vitcli.cli.engines import Gpus, Place, check_engine, check_folders, takes_options
 from vitcli.cli.options import (
     Caption,
     Data,
@@ -30,6 +30,8 @@ from vitcli.cli.options import (
     with_code,
 )
 from vitcli.cli.study_output import announce_saved, refuse_gaps, show_plan, show_status
+from vitcli.plugin import load_target
+from vitcli.runner.engines.drivers import ENGINES, LOCAL
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.text import quantity
 
@@ -99,7 +101,7 @@ class Request:
     details: bool
     caption: str | None
     rerun_variants: Sequence[str]
-    engine: Engine
+    engine: str
     gpus: float | None
 
 
@@ -115,7 +117,7 @@ def ablate(
     limit_batches: LimitBatches = None,
     *,
     options: "Options",
-    engine: Place = Engine.local,
+    engine: Place = LOCAL,
     gpus: Gpus = None,
     form: Form = "text",
     output: Output = None,
@@ -155,7 +157,7 @@ def ablate(
     check_folders(output, save)
     if not (dry_run or status or table_only):
         check_engine(engine, options.jobs, gpus)
-    exclude({"--engine": engine is not Engine.local, "--rerun": rerun})
+    exclude({"--engine": engine != LOCAL, "--rerun": rerun})
     shortcuts = {"data.name": data, "train.epochs": epochs, "train.limit_batches": limit_batches}
     changes, places = collect_changes(sets, shortcuts)
     own_seeds = parse_seeds(seeds) if seeds is not None else None
@@ -197,7 +199,6 @@ def ablate(
 
 
 def run(request: Request, options: "Options", *, dry_run: bool) -> None:
-    from vitcli.cli import clusters
     from vitcli.runner.study.page import publish
     from vitcli.runner.study.plan import current_states, plan_study
 
@@ -212,14 +213,13 @@ def run(request: Request, options: "Options", *, dry_run: bool) -> None:
     if dry_run:
         show_plan(work, options, request.form)
         return
-    if request.engine is Engine.local or not work.trials:
+    elsewhere = ENGINES[request.engine].train
+    if elsewhere is None or not work.trials:
         states = train(work, options, request.save)
-    elif request.engine is Engine.slurm:
-        clusters.print_script(root, study.threads, options)
-        return
-    else:
-        clusters.train_on_ray(root, study.threads, options, request.gpus)
+    elif load_target(elsewhere)(root, study.threads, options, request.gpus):
         states = current_states(work)
+    else:
+        return
     # The report of a part of the study must not replace the report of the whole study.
     whole = len(names) == len(study.variants) and {*study.file_seeds} <= {*study.seeds}
     say(f"making the {'table, figures and report' if whole else 'table'} ...")

@@ -5,8 +5,7 @@ import inspect
 import re
 import shlex
 import sys
-from collections.abc import Callable
-from enum import StrEnum
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli.options import DataDir, Device, Offline, Track, check_trackers
+from vitcli.plugin import missing_for
+from vitcli.runner.engines.drivers import ENGINES, LOGS
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.files import make_folder, make_output_folder
 
 if TYPE_CHECKING:
     from vitcli.runner.study.plan import Options
@@ -22,21 +24,29 @@ if TYPE_CHECKING:
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-class Engine(StrEnum):
-    """Where a study is trained."""
+def complete_engine(incomplete: str) -> list[str]:
+    return [name for name in ENGINES if name.startswith(incomplete)]
 
-    local = "local"
-    ray = "ray"
-    slurm = "slurm"
+
+def check_name(name: str) -> str:
+    if name not in ENGINES:
+        known = ", ".join(map(repr, ENGINES))
+        missing = missing_for(ENGINES.field, name)
+        raise typer.BadParameter(missing or f"{name!r} is not one of {known}")
+    return name
 
 
 Place = Annotated[
-    Engine,
+    str,
     typer.Option(
         "--engine",
-        help="Where to train: local (this machine); ray (-j drivers on a Ray cluster); slurm (print"
-        " a script for sbatch with -j drivers).",
+        metavar=f"<{' or '.join(ENGINES)}>",
+        help="Where to train: "
+        + "; ".join(f"{name} ({engine.about})" for name, engine in ENGINES.items())
+        + ".",
         hidden=True,
+        callback=check_name,
+        autocompletion=complete_engine,
     ),
 ]
 Gpus = Annotated[
@@ -118,13 +128,39 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
-def check_engine(engine: Engine, jobs: int | None, gpus: float | None) -> None:
-    if gpus is not None and engine is not Engine.ray:
+def check_engine(name: str, jobs: int | None, gpus: float | None) -> None:
+    engine = ENGINES[name]
+    if gpus is not None and not engine.takes_gpus:
         raise ConfigError("--gpus is an option of --engine ray; for Slurm, type it after sbatch")
-    if engine is not Engine.local and not jobs:
-        raise ConfigError(f"--engine {engine}: say with -j how many trials run at once")
-    if engine is Engine.ray and find_spec("ray") is None:
-        raise ConfigError("--engine ray needs the package ray; type: pip install ray")
+    if engine.train and not jobs:
+        raise ConfigError(f"--engine {name}: say with -j how many trials run at once")
+    if engine.package and find_spec(engine.package) is None:
+        package = engine.package
+        raise ConfigError(
+            f"--engine {name} needs the package {package}; type: pip install {package}"
+        )
+
+
+def shared_words(words: Sequence[str]) -> list[str]:
+    left = list(words)
+    shared = []
+    while left:
+        word = left.pop(0)
+        if word in ("--engine", "--gpus", "-j", "--jobs", "-o", "--output"):
+            left = left[1:]
+        elif not re.match(r"--(engine|gpus|jobs|output)=|-[jo].", word):
+            shared.append(word)
+    return shared
+
+
+def driver_words(root: Path) -> list[str]:
+    return [*shared_words(sys.argv[1:]), "-j", "1", "-o", str(root.resolve())]
+
+
+def make_logs(root: Path) -> Path:
+    make_output_folder(root)
+    make_folder(logs := root.resolve() / LOGS)
+    return logs
 
 
 def check_folders(output: Path | None, save: Path | None) -> None:

@@ -14,6 +14,7 @@ from optuna.trial import TrialState, create_trial
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.search.definition import load_search
+from vitcli.plugins.search.document import validation_score
 from vitcli.plugins.search.result import make_document, write_confirmation
 from vitcli.plugins.search.run import SearchDrive, run_search
 from vitcli.plugins.search.samplers import EvolutionSampler, distributions
@@ -329,13 +330,13 @@ def test_the_document_is_that_of_a_study_with_the_best_first(made):
     behave("diverged", 4)
     trials = search_all()
     doc = make_document(trials)
-    scores = [row.validation_score for row in doc.rows]
+    scores = [validation_score(row) for row in doc.rows]
     specs = [trials.search.spec(trial.params) for trial in trials.asked().values()]
     assert scores[0] == max(map(score, specs))
     assert scores == sorted(scores, key=lambda value: -(value or 0))
     assert scores.count(None) == doc.searched.states["diverged"]
     for row in doc.front:
-        better = [r for r in doc.rows if (r.validation_score or 0) >= row.validation_score]
+        better = [r for r in doc.rows if (validation_score(r) or 0) >= validation_score(row)]
         assert not [r for r in better if r is not row and r.parameters < row.parameters]
     assert [line[4] for line in build(doc).rows].count("*") == len(doc.front) > 1
     assert read_document(render(doc, "json")) == doc

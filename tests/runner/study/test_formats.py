@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-from functools import partial
 from html.parser import HTMLParser
 
 import numpy as np
@@ -27,7 +26,7 @@ from tests.figure_checks import faults
 from tests.patience import HANG
 from vitcli.core.metric import ACCURACY
 from vitcli.runner.report.tables import LATEX, read_csv, to_csv
-from vitcli.runner.study.figures import BLUE, FIGURES, VERMILION, curve, figures_of, forest
+from vitcli.runner.study.figures import BLUE, VERMILION, curve, figures_of, forest
 from vitcli.runner.study.images import ImageScores, contrast
 from vitcli.runner.study.page import html, publish
 from vitcli.runner.study.result import StudyResult
@@ -309,4 +308,4 @@ SHOWN = [(figure, name) for name, doc in LEGIBLE.items() for figure in figures_o
 
 @pytest.mark.parametrize(("figure", "name"), SHOWN)
 def test_nothing_is_cut_off_or_covered_and_everything_has_a_label(name, figure):
-    assert faults(partial(FIGURES[figure], LEGIBLE[name])) == []
+    assert faults(figures_of(LEGIBLE[name])[figure]) == []

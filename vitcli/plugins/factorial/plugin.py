@@ -2,5 +2,8 @@ from vitcli.plugin import Plugin
 
 plugin = Plugin(
     about="studies that train every combination of their variants: effects and interactions",
-    rows={"design": {"factorial": "vitcli.plugins.factorial.row:ROW"}},
+    rows={
+        "design": {"factorial": "vitcli.plugins.factorial.row:ROW"},
+        "study.figure": {"effects": "vitcli.plugins.factorial.row:EFFECTS"},
+    },
 )

@@ -1,9 +1,14 @@
-"""The row of the table of designs. No numpy, no figures."""
+"""The rows of the plugin. No numpy, no figures."""
 
 from vitcli.runner.study.design import Design
+from vitcli.runner.study.result import FigureRow
 
 ROW = Design(
     cross="vitcli.plugins.factorial.crossing:cross_variants",
     table="vitcli.plugins.factorial.effects:build_effects",
-    figure="vitcli.plugins.factorial.figure:interactions",
+)
+EFFECTS = FigureRow(
+    "Main effects on the diagonal, interactions of two parts below it, each with its 95 %"
+    " interval. An interval in bold excludes 0.",
+    "vitcli.plugins.factorial.figure:interactions",
 )

@@ -8,8 +8,10 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit_exactly, emit_report, line_width, say
-from vitcli.cli.engines import Engine, Gpus, Place, check_engine, check_folders, takes_options
+from vitcli.cli.engines import Gpus, Place, check_engine, check_folders, takes_options
 from vitcli.cli.options import DryRun, Json, Sets, Status, exclude, output_option, with_code
+from vitcli.plugin import load_target
+from vitcli.runner.engines.drivers import ENGINES, LOCAL
 from vitcli.runner.errors import ConfigError, PartlyError
 from vitcli.runner.files import make_output_folder
 from vitcli.runner.report.report import DataTable, Fact, Report, facts_of, hidden
@@ -17,9 +19,9 @@ from vitcli.runner.text import duration, quantity
 
 if TYPE_CHECKING:
     from vitcli.plugins.search.definition import Search
+    from vitcli.plugins.search.document import SearchResult
     from vitcli.plugins.search.trials import Trials
     from vitcli.runner.study.plan import Options
-    from vitcli.runner.study.result import StudyResult
 
 NUM_BEST = 10
 
@@ -46,7 +48,7 @@ def search(
     sets: Sets = None,
     *,
     options: "Options",
-    engine: Place = Engine.local,
+    engine: Place = LOCAL,
     gpus: Gpus = None,
     output: Output = None,
     dry_run: DryRun = False,
@@ -81,7 +83,6 @@ def search(
         raise ConfigError(
             "a search needs the package optuna; in the checkout, type: pip install '.[search]'"
         )
-    from vitcli.cli import clusters
     from vitcli.plugins.search.result import make_document
     from vitcli.plugins.search.trials import Trials
     from vitcli.runner.study.page import refuse_foreign_files
@@ -93,14 +94,13 @@ def search(
         show_plan(chosen, options, form)
     elif status:
         show_result(make_document(Trials(chosen, root, options, writes=False)), form)
-    elif engine is Engine.slurm:
-        clusters.print_script(root, chosen.threads, options)
     else:
         make_output_folder(root)
-        if engine is Engine.ray:
-            clusters.train_on_ray(root, chosen.threads, options, gpus)
+        elsewhere = ENGINES[engine].train
+        if elsewhere and not load_target(elsewhere)(root, chosen.threads, options, gpus):
+            return
         trials = Trials(chosen, root, options)
-        if engine is Engine.local:
+        if elsewhere is None:
             train(trials)
         finish(trials, form)
 
@@ -165,7 +165,7 @@ def show_plan(chosen: "Search", options: "Options", form: str) -> None:
     emit_report(report, form)
 
 
-def show_result(doc: "StudyResult", form: str) -> None:
+def show_result(doc: "SearchResult", form: str) -> None:
     from vitcli.runner.study.table import render
 
     shown = doc if form == "json" else doc.replace(rows=doc.rows[:NUM_BEST])

@@ -3,6 +3,7 @@
 import shlex
 from collections import Counter
 
+from vitcli.plugins.search.document import PRUNED, Searched, SearchResult, validation_score
 from vitcli.plugins.search.trials import Trials
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import (
@@ -15,14 +16,14 @@ from vitcli.runner.experiment.config import (
 from vitcli.runner.experiment.yaml_text import dump
 from vitcli.runner.files import commit
 from vitcli.runner.study.collect import study_result
-from vitcli.runner.study.result import PRUNED, Searched, StudyResult, VariantResult
+from vitcli.runner.study.result import VariantResult
 from vitcli.runner.text import portable, portable_fields
 
 NUM_SEEDS = 6
 """Number of seeds of the study that confirms: two variants need six for a p-value."""
 
 
-def make_document(trials: Trials) -> StudyResult:
+def make_document(trials: Trials) -> SearchResult:
     """Return the document of a search as its folder has it now; the best trial is its first row."""
     search, asked = trials.search, trials.asked()
     if not asked:
@@ -33,7 +34,7 @@ def make_document(trials: Trials) -> StudyResult:
     parameters = trials.read_plan()["parameters"]
     points = [trials.trial(dict(question.params)) for question in asked.values()]
     kinds = (PRUNED if r.reason.startswith(PRUNED) else r.state for r in records.values())
-    doc = study_result(
+    study = study_result(
         {point.variant: [records[point.folder]] for point in points},
         rows={
             point.variant: {
@@ -55,6 +56,9 @@ def make_document(trials: Trials) -> StudyResult:
         ),
         threads=search.threads,
         num_comparisons=len(points),
+    )
+    doc = SearchResult(
+        **dict(study),
         searched=Searched(
             sampler=search.fields.sampler,
             seed=search.fields.seed,
@@ -68,13 +72,13 @@ def make_document(trials: Trials) -> StudyResult:
     sign = -1 if doc.headline.higher_is_better else 1
 
     def rank(row: VariantResult) -> tuple[bool, float, int]:
-        score = row.validation_score
+        score = validation_score(row)
         return score is None, sign * (score or 0.0), row.parameters or 0
 
     return doc.replace(rows=tuple(sorted(doc.rows, key=rank)))  # of equals, the smaller model first
 
 
-def write_confirmation(trials: Trials, doc: StudyResult) -> str:
+def write_confirmation(trials: Trials, doc: SearchResult) -> str:
     """Write the study of the best trial against the default; return the command that trains it.
 
     Both are trained on the training and validation images, with seeds that the search has not used.
@@ -82,7 +86,7 @@ def write_confirmation(trials: Trials, doc: StudyResult) -> str:
     """
     search, options = trials.search, trials.options
     point = {field: doc.rows[0].changes[field] for field in search.fields.space}
-    if doc.rows[0].validation_score is None or search.spec(point) == search.base:
+    if validation_score(doc.rows[0]) is None or search.spec(point) == search.base:
         return ""
     fields = override(search.raw, {"data.val_split": 0})
     try:

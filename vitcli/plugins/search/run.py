@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
+from vitcli.plugins.search.document import PRUNED
 from vitcli.plugins.search.trials import Trials
 from vitcli.runner.engines.drive import Drive
 from vitcli.runner.engines.drivers import join_drivers, other_drivers
 from vitcli.runner.engines.local import Setup
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.plan import worker_count
-from vitcli.runner.study.result import PRUNED
 from vitcli.runner.text import quantity
 from vitcli.runner.train.events import EpochDone, TrialEvent
 

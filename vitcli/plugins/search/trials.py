@@ -22,6 +22,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from vitcli.plugins.search.definition import Point, Search, point_key
+from vitcli.plugins.search.document import PRUNED
 from vitcli.plugins.search.kind import JOURNAL
 from vitcli.plugins.search.samplers import distributions, make_sampler
 from vitcli.runner.engines.drivers import LOGS, PLAN, prepare_folder
@@ -33,7 +34,6 @@ from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.definition import Trial, trial_folder
 from vitcli.runner.study.plan import Options, model_size
-from vitcli.runner.study.result import PRUNED
 from vitcli.runner.study.run import plan_entry
 from vitcli.runner.study.states import trial_state
 

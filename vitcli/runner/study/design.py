@@ -18,8 +18,6 @@ class Design:
     ``tune`` and the places in the file; returns the variants to train."""
     table: Target
     """Takes a StudyResult; returns the second table of the results."""
-    figure: Target
-    """Takes a StudyResult; returns the figure ``effects``."""
 
 
 DESIGNS = Registry[Design]("design")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from vitcli.plugin import load_target
 from vitcli.runner.figure_style import (
@@ -25,11 +25,9 @@ from vitcli.runner.figure_style import (
     SKY_BLUE,
     VERMILION,
     add_grid,
-    add_legend_beside,
     add_title,
 )
-from vitcli.runner.study.design import crossed_design
-from vitcli.runner.study.result import StudyResult, VariantResult
+from vitcli.runner.study.result import FIGURES, StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, compare, scores
 from vitcli.runner.study.table import score_text
 from vitcli.runner.text import interval, one_line, signed
@@ -47,9 +45,9 @@ def forest(doc: StudyResult) -> Figure:
     figure = Figure(figsize=(7.2, 1.5 + 0.42 * max(1, len(shown))), layout="constrained")
     axes = figure.add_subplot()
     if not shown:
-        return _write_instead(figure, axes, "there is only a baseline, so nothing to compare")
+        return write_instead(figure, axes, "there is only a baseline, so nothing to compare")
     if all(numbers.difference is None for _, numbers in shown):
-        return _write_instead(figure, axes, "no variant has a finished pair of seeds yet")
+        return write_instead(figure, axes, "no variant has a finished pair of seeds yet")
     axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
     for place, (row, numbers) in enumerate(shown):
         _forest_row(axes, place, row, numbers, doc)
@@ -151,7 +149,7 @@ def curves(doc: StudyResult) -> Figure:
         name = f"{label(row.variant)} ({len(values)})"
         ends.append((float(values[:, -1].mean()), name, colour, epochs[-1]))
     if not ends:
-        return _write_instead(figure, axes, "no finished trial yet")
+        return write_instead(figure, axes, "no finished trial yet")
     figure.set_figheight(max(4.0, 1.2 + LABEL_HEIGHT * len(ends)))
     name_lines(axes, ends)
     add_grid(axes, "y")
@@ -223,7 +221,7 @@ def spread(values: Sequence[float], step: float) -> list[float]:
     return [centre + step * (i - (n - 1) / 2) for centre, n in groups for i in range(n)]
 
 
-def _write_instead(figure: Figure, axes: Axes, text: str) -> Figure:
+def write_instead(figure: Figure, axes: Axes, text: str) -> Figure:
     axes.set_axis_off()
     axes.text(0.5, 0.5, text, ha="center", va="center", color=MUTED)
     return figure
@@ -233,43 +231,5 @@ def label(text: str) -> str:
     return one_line(text, LABEL_LENGTH)
 
 
-def pareto(doc: StudyResult) -> Figure:
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    axes = figure.add_subplot()
-    finished = [row for row in doc.rows if row.validation_score is not None]
-    if not finished:
-        return _write_instead(figure, axes, "no finished trial yet")
-
-    def draw(rows: Sequence[VariantResult], name: str, **style: Any) -> None:
-        scores = [doc.headline.scale * (row.validation_score or 0.0) for row in rows]
-        axes.plot([row.parameters or 1 for row in rows], scores, label=name, **style)
-
-    draw(finished, "trial", linestyle="", marker="o", markersize=4, color=MUTED)
-    draw(doc.front[::-1], "Pareto front", marker="o", color=BLUE, drawstyle="steps-post")
-    draw(finished[:1], "best", linestyle="", marker="D", markersize=7, color=VERMILION)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(EngFormatter())
-    axes.xaxis.set_minor_formatter(EngFormatter())
-    axes.xaxis.set_minor_locator(LogLocator(subs=(2, 3, 5), numticks=8))
-    add_grid(axes)
-    axes.set(xlabel="parameters (log scale)", ylabel=f"validation {doc.headline.title}")
-    add_legend_beside(axes)
-    add_title(figure, f"{label(doc.name)}: {doc.headline.label} against size, one seed each")
-    return figure
-
-
-def effects(doc: StudyResult) -> Figure:
-    figure: Figure = load_target(crossed_design().figure)(doc)
-    return figure
-
-
-FIGURES: dict[str, Callable[[StudyResult], Figure]] = {
-    "forest": forest,
-    "effects": effects,
-    "curves": curves,
-    "pareto": pareto,
-}
-
-
 def figures_of(doc: StudyResult) -> dict[str, Callable[[], Figure]]:
-    return {name: partial(FIGURES[name], doc) for name in doc.figures}
+    return {name: partial(load_target(FIGURES[name].draw), doc) for name in doc.figures}

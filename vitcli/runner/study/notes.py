@@ -38,11 +38,11 @@ def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
     }
     trained = {
         "cost": COST if doc.compares_models else "",
-        "training": _training(doc),
+        "training": training_note(doc),
         "flops": _flops(doc),
         "compute": _compute(doc),
         "kernels": _kernels(doc),
-        "environment": _environment(doc),
+        "environment": environment_note(doc),
         "source": _source(doc),
         "command": f"Command: {doc.command}",
         "one trial": _one_trial(doc),
@@ -230,7 +230,7 @@ def _flops(doc: StudyResult) -> str:
     return " ".join(text for text in is_shown if is_shown[text])
 
 
-def _training(doc: StudyResult) -> str:
+def training_note(doc: StudyResult) -> str:
     images = quantity(doc.num_train, "training image") if doc.num_train else ""
     data_hash = f"hash {doc.data_hash[:12]}" if doc.data_hash else ""
     data = ", ".join(filter(None, (images, data_hash)))
@@ -271,7 +271,7 @@ def _has_kernels(doc: StudyResult, row: VariantResult) -> bool:
     return name in ATTENTIONS and ATTENTIONS[name].has_kernels
 
 
-def _environment(doc: StudyResult) -> str:
+def environment_note(doc: StudyResult) -> str:
     commits = ", ".join(commit[:12] for commit in doc.commits)
     facts = [
         " and ".join(doc.hardware),
@@ -332,24 +332,3 @@ def _source(doc: StudyResult) -> str:
         f"Source: {doc.reference.source}. Source's drop: the source's {label} of the variant minus"
         f" that of the baseline. {SAME_SETTING if doc.same_setting else OTHER_SETTING}"
     )
-
-
-def search_notes(doc: StudyResult) -> list[str]:
-    assert doc.searched is not None
-    searched = doc.searched
-    states = ", ".join(f"{count} {state}" for state, count in searched.states.items())
-    total = sum(searched.states.values())
-    skipped = "; ".join(f"{rule} ({count:,})" for rule, count in searched.skipped.items())
-    every = [
-        f"{quantity(total, 'trial')} of {searched.num_trials} ({states}); sampler"
-        f" {searched.sampler}, seed {searched.seed}; pruning {searched.pruning}.",
-        f"Score: {doc.headline.label} on the validation split after the last epoch, one training"
-        " each. The search reads no test image.",
-        "The best of many scores is too high: chance is part of why it was chosen.",
-        "Front: * has the best score of all models that are not larger (Pareto front).",
-        f"Points that were not trained, and do not count: {skipped}." if skipped else "",
-        _training(doc),
-        _environment(doc),
-        f"Command: {doc.command}",
-    ]
-    return [note for note in every if note]

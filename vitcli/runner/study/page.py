@@ -29,23 +29,12 @@ from vitcli.runner.files import (
 )
 from vitcli.runner.report import pages
 from vitcli.runner.run.record import RunRecord
-from vitcli.runner.study.result import FIGURE_FORMATS, Candidate, StudyResult
+from vitcli.runner.study.result import FIGURE_FORMATS, FIGURES, Candidate, StudyResult
 from vitcli.runner.study.table import read_document, render
 from vitcli.runner.text import capitalize, setting_text
 
 RESULTS = "results.json"
 FILES = {"table.md": "md", "table.tex": "latex", "table.csv": "csv", RESULTS: "json"}
-CAPTIONS = {
-    "forest": "Difference of each variant from the baseline, paired by seed. Circles are single"
-    " seeds, squares are their mean, bars are the 95 % interval, not adjusted for the number of"
-    " rows. The table's column effect says which differences exist.",
-    "effects": "Main effects on the diagonal, interactions of two parts below it, each with its"
-    " 95 % interval. An interval in bold excludes 0.",
-    "curves": "{name} after each epoch: {seeds}.",
-    "pareto": "Validation score and number of parameters of each trial. No smaller trial beats one"
-    " of the front.",
-}
-"""Figure -> caption. ``name`` is the label of the headline number, ``seeds`` what is drawn."""
 TITLE = b"with vitcli</title>"
 
 
@@ -104,7 +93,7 @@ def _refuse_changed_files(folder: Path, before: StudyResult, contents: dict[Path
             raise ConfigError(f"{path}: {problem}; move it away or choose another folder")
 
 
-def refuse_foreign_files(folder: Path, figures: Iterable[str] = tuple(CAPTIONS)) -> None:
+def refuse_foreign_files(folder: Path, figures: Iterable[str] = tuple(FIGURES)) -> None:
     """Refuse a folder in which ``publish`` would replace files that vitcli did not write.
 
     A document alone proves nothing: a person may have saved what ``--json`` prints.
@@ -167,8 +156,8 @@ def html(doc: StudyResult, figures: dict[str, bytes]) -> str:
     count = max((len(row.contrast.by_class) for row in doc.rows if row.contrast), default=0)
     known = CATALOGUE[doc.data].info.class_names if doc.data in CATALOGUE else ()
     words = {"name": capitalize(doc.headline.label), "seeds": shown_seeds(doc)}
-    captions = {name: text.format(**words) for name, text in CAPTIONS.items()}
-    recorded = () if doc.origin or doc.searched else TASKS[doc.task].recorded
+    captions = {name: FIGURES[name].caption.format(**words) for name in doc.figures}
+    recorded = () if doc.origin else TASKS[doc.task].recorded
     return pages.render(
         "report.html",
         doc=doc,

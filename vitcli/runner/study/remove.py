@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitcli.runner.engines.drivers import PLAN, no_drivers
+from vitcli.runner.engines.drivers import ENGINES, LOGS, PLAN, no_drivers
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.experiment.kinds import FILE_KINDS
 from vitcli.runner.files import link_before, readable_json, temporary_files_of
@@ -21,11 +21,8 @@ from vitcli.runner.run.listing import (
     remove_runs,
 )
 from vitcli.runner.study.definition import RESERVED
-from vitcli.runner.study.result import FIGURE_FORMATS
+from vitcli.runner.study.result import FIGURE_FORMATS, FIGURES
 from vitcli.runner.text import quantity
-
-LOG_FILES = re.compile(r"worker\d+(\.\d+)?\.log|driver\d+\.lock|ray\d+\.txt|slurm-\d+_\d+\.txt")
-"""Names of the files that drivers write into the folder logs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,13 +91,12 @@ def _remove_study_files(folder: Path) -> list[str]:
 
 
 def _study_files(folder: Path) -> list[Path]:
-    from vitcli.runner.study.figures import FIGURES  # matplotlib takes a second
-
     figures = folder / "figures"
     found = [folder / name for name in RESERVED]
     found += [folder / PAGE] * is_page_of_runs(folder / PAGE)
     found += [figures / f"{name}.{form}" for name in FIGURES for form in FIGURE_FORMATS]
-    logs = [path for path in (folder / "logs").glob("*") if LOG_FILES.fullmatch(path.name)]
+    log_files = re.compile("|".join(engine.logs for engine in ENGINES.values()))
+    logs = [path for path in (folder / LOGS).glob("*") if log_files.fullmatch(path.name)]
     plan = readable_json(folder / PLAN)
     found += [folder / name for kind in FILE_KINDS.values() for name in kind.files(plan)]
     temporary = [path for file in found for path in temporary_files_of(file)]

@@ -3,12 +3,13 @@
 Table, figures, page and README are made from this document alone.
 """
 
+import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import fmean
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
@@ -16,16 +17,38 @@ from vitcli.core.metric import METRICS, Metric
 from vitcli.core.spec import Spec
 from vitcli.core.spec.rows import AcceptsList
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
+from vitcli.plugin import Registry, Target
 from vitcli.runner.run.record import RunRecord, as_record
+
+if TYPE_CHECKING:
+    from vitcli.runner.report.tables import Table
 
 MIN_PAIRS = 3
 """Fewest pairs with an interval. Two give intervals that hardly mean anything."""
 EXACT_LOOKS = 64
 """Number of looks whose dependence is computed. A longer plan has no looks before it, and each
 look after so many has the part of alpha that it spends as its level, which is smaller."""
-PRUNED = "pruned"
-"""The beginning of the reason of a trial that a search stopped early."""
 FIGURE_FORMATS = ("png", "svg", "pdf")
+
+
+@dataclass(frozen=True)
+class FigureRow:
+    caption: str
+    """``{name}`` is the label of the headline number, ``{seeds}`` what is drawn."""
+    draw: Target
+    """Takes the document."""
+
+
+FIGURES = Registry[FigureRow]("study.figure")
+FIGURES |= {
+    "forest": FigureRow(
+        "Difference of each variant from the baseline, paired by seed. Circles are single seeds,"
+        " squares are their mean, bars are the 95 % interval, not adjusted for the number of rows."
+        " The table's column effect says which differences exist.",
+        "vitcli.runner.study.figures:forest",
+    ),
+    "curves": FigureRow("{name} after each epoch: {seeds}.", "vitcli.runner.study.figures:curves"),
+}
 EARLY_STOPPING = "train.early_stopping"
 """A field that a note below the table names for each row."""
 
@@ -231,12 +254,6 @@ class VariantResult(Spec):
     """Comparison with the baseline on each test image. None without predictions."""
 
     @property
-    def validation_score(self) -> float | None:
-        """Return the last score of the one trial of a search's row; None if it is not finished."""
-        trial = self.trials[0]
-        return trial.curve[-1][1] if trial.state == "finished" and trial.curve else None
-
-    @property
     def flops(self) -> float | None:
         """Return the operations of a finished trial: the mean; None if one does not know them."""
         costs = [trial.flops for trial in self.trials if trial.state == "finished"]
@@ -291,22 +308,14 @@ class Origin(Spec):
         )
 
 
-class Searched(Spec):
-    """What a document of a search says of it; each row is a trial, the best score first."""
-
-    sampler: str
-    seed: int
-    pruning: str
-    num_trials: int
-    space: dict[str, str]
-    skipped: dict[str, int] = Field(default_factory=dict)
-    """Rule -> number of points that broke it, so that they were not trained."""
-    states: dict[str, int]
-    """State -> number of trials; ``pruned`` is one of them."""
-
-
 class StudyResult(Spec):
     """The document of a study. The first row is the baseline of all differences."""
+
+    compares: ClassVar[bool] = True
+    """Whether rows are compared with the first; without, the document makes its own table."""
+    baseline: ClassVar[str] = "baseline"
+    changes: ClassVar[str] = "Fields that each variant changes"
+    """Title of ``changed`` on its page."""
 
     name: str
     question: str = ""
@@ -356,8 +365,6 @@ class StudyResult(Spec):
     """Number of planned seeds that the study file has now, if it is not that of the plan."""
     origin: Origin | None = Field(None, exclude_if=_is_empty)
     """Where the scores come from; omitted from files if a study has trained the trials."""
-    searched: Searched | None = Field(None, exclude_if=_is_empty)
-    """Only in the document of a search, whose scores are of the validation split."""
     written: dict[str, str] = Field(default_factory=dict, exclude_if=_is_empty)
     """File beside this document -> SHA-256 of what was written, to see what a person changed.
     Omitted from the files of a study's own folder."""
@@ -372,6 +379,21 @@ class StudyResult(Spec):
                 return {**others, "margin": points}
         return data
 
+    def own_table(self) -> "Table | None":
+        """Return the table, if it is not the comparison of the rows."""
+        return None
+
+    @property
+    def changed(self) -> dict[str, str]:
+        """Return what its page says of each variant's changes."""
+        return {
+            row.variant: "; ".join(
+                f"{field}: {json.dumps(value, ensure_ascii=False)}"
+                for field, value in row.changes.items()
+            )
+            for row in self.rows[1:]
+        }
+
     @property
     def planned_seeds(self) -> int:
         """Return the planned number of seeds: those of the table, if no plan is recorded."""
@@ -379,24 +401,11 @@ class StudyResult(Spec):
         return self.plan.seeds if self.plan else max(MIN_PAIRS, len(seeds))
 
     @property
-    def front(self) -> list[VariantResult]:
-        """Return the rows of a search that no smaller model beats, the best score first."""
-        front: list[VariantResult] = []
-        for row in self.rows:
-            size = row.parameters or 0
-            is_smaller = not front or size < (front[-1].parameters or 0)
-            if row.validation_score is not None and is_smaller:
-                front.append(row)
-        return front
-
-    @property
     def folds(self) -> int | None:
         return self.base_config.get("data.folds")
 
     @property
     def figures(self) -> tuple[str, ...]:
-        if self.searched:
-            return ("pareto",)
         if self.origin:
             return ("forest",)
         return ("effects" if self.parts else "forest", "curves")
@@ -417,3 +426,7 @@ class StudyResult(Spec):
             "model.patch_embed",
         }  # fmt: skip
         return any(model_fields & row.changes.keys() for row in self.rows)
+
+
+DOCUMENTS = Registry[type[StudyResult]]("document")
+"""Field that only the documents of a kind have -> their class."""

@@ -8,14 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from vitcli.core.metric import Metric
-from vitcli.plugin import load_target
+from vitcli.plugin import load_target, missing_for
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.report.tables import (
     DASH,
     Column,
     Table,
-    make_table,
     to_csv,
     to_markdown,
     to_text,
@@ -24,8 +22,8 @@ from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.design import crossed_design
 from vitcli.runner.study.judgement import is_withheld
 from vitcli.runner.study.looks import seeds_needed
-from vitcli.runner.study.notes import has_effects, notes, search_notes
-from vitcli.runner.study.result import PRUNED, StudyResult, VariantResult
+from vitcli.runner.study.notes import has_effects, notes
+from vitcli.runner.study.result import DOCUMENTS, StudyResult, VariantResult
 from vitcli.runner.study.significance import POWER
 from vitcli.runner.study.statistics import RowStatistics, compare, num_tests
 from vitcli.runner.text import (
@@ -74,13 +72,13 @@ def render(
         return to_csv(csv_rows(doc)).rstrip("\n")
     if form == "json":
         return to_json(doc)
-    is_print = form == "latex" and not doc.searched
+    is_print = form == "latex" and doc.compares
     tables = [_for_print(doc, build(doc)) if is_print else build(doc)]
     if caption is not None:
         tables[0] = replace(tables[0], caption=caption)
     if doc.parts:
         tables.append(load_target(crossed_design().table)(doc))
-    elif details and not doc.searched:
+    elif details and doc.compares:
         tables.append(build_details(doc))
     if form == "text":
         return "\n\n".join(to_text(table, width) for table in tables)
@@ -93,52 +91,20 @@ def render(
 
 def build(doc: StudyResult) -> Table:
     """Return the table as words, with the characters U+2212 (minus) and U+00B1 (plus-minus)."""
-    if doc.searched:
-        return _build_search(doc)
+    if (own := doc.own_table()) is not None:
+        return own
     numbers = compare(doc)
     columns = _columns(doc, numbers)
     sentences = tuple(notes(doc, numbers).values())
-    return _fill(doc, numbers, columns, name=doc.name, caption=_caption(doc), notes=sentences)
+    return _fill(doc, numbers, columns, name=doc.name, caption=caption_of(doc), notes=sentences)
 
 
-def _caption(doc: StudyResult) -> str:
+def caption_of(doc: StudyResult) -> str:
     question = f"{doc.name}: {doc.question}" if doc.question else doc.name
     return f"{question} Hypothesis: {doc.hypothesis}" if doc.hypothesis else question
 
 
-def _build_search(doc: StudyResult) -> Table:
-    """Return the table of a search: a trial a row, the best score first, without a comparison."""
-    assert doc.searched is not None
-    scale, digits = doc.headline.scale, doc.headline.digits
-    fields, front = tuple(doc.searched.space), {row.variant for row in doc.front}
-    ends = [field.rpartition(".")[2] for field in fields]
-    names = [e if ends.count(e) == 1 else f for e, f in zip(ends, fields, strict=True)]
-    has_states = {*doc.searched.states} != {"finished"}
-    rows = [
-        (
-            row.variant,
-            "" if row.validation_score is None else f"{scale * row.validation_score:.{digits}f}",
-            _count(row.parameters),
-            _mflop(row),
-            "*" if row.variant in front else "",
-            *(_value(row.changes.get(field)) for field in fields),
-            *(PRUNED if t.reason.startswith(PRUNED) else t.state for t in row.trials if has_states),
-            rough_duration(row.trials[0].train_seconds),
-        )
-        for row in doc.rows
-    ]
-    score = f"validation {doc.headline.title}"
-    header = ["trial", score, "parameters", "MFLOP", "front", *names]
-    header += ["state"] * has_states + ["training time"]
-    numeric, sentences = (1, 2, 3, len(header) - 1), tuple(search_notes(doc))
-    return make_table(header, rows, numeric, name=doc.name, caption=_caption(doc), notes=sentences)
-
-
-def _value(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else format_value(value)
-
-
-def _mflop(row: VariantResult) -> str:
+def mflop_text(row: VariantResult) -> str:
     return "" if row.forward_flops is None else f"{row.forward_flops / 1e6:,.1f}"
 
 
@@ -270,8 +236,8 @@ def _columns(doc: StudyResult, numbers: Sequence[RowStatistics]) -> list[FilledC
     states = {trial.state for row in doc.rows for trial in row.trials}
     every: list[tuple[object, FilledColumn]] = [
         (True, ("variant", "l", lambda line: line.row.variant)),
-        (not doc.origin, ("parameters", "r", lambda line: _count(line.row.parameters))),
-        (doc.compares_models, ("MFLOP per image", "r", lambda line: _mflop(line.row))),
+        (not doc.origin, ("parameters", "r", lambda line: count_text(line.row.parameters))),
+        (doc.compares_models, ("MFLOP per image", "r", lambda line: mflop_text(line.row))),
         (True, ("n", "r", lambda line: str(line.found.n))),
         (states - set(RESULT_STATES), ("not finished", "l", _unfinished)),
         (True, (doc.headline.title, "r", _score)),
@@ -300,7 +266,7 @@ def _source_columns(doc: StudyResult) -> list[FilledColumn]:
 
     def given(name: str) -> list[FilledColumn]:
         def cell(line: TableRow) -> str:
-            return _count(getattr(source.get(line.row.variant), name, None))
+            return count_text(getattr(source.get(line.row.variant), name, None))
 
         shown = any(getattr(row, name) for row in source.values())
         return [(f"source's {name}", "r", cell)] if shown else []
@@ -320,7 +286,7 @@ def score_text(score: float, headline: Metric) -> str:
     return f"{score:.{headline.digits}f} {headline.unit}".strip()
 
 
-def _count(value: float | None) -> str:
+def count_text(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:g}"
 
 
@@ -380,7 +346,7 @@ def _chosen(line: TableRow) -> str:
 
 def csv_rows(doc: StudyResult) -> Iterator[Iterable[Any]]:
     """Yield a header and the numbers of each variant, which are rounded to 6 digits."""
-    if doc.searched:
+    if not doc.compares:
         table = build(doc)
         yield [column.header for column in table.columns]
         yield from table.rows
@@ -401,7 +367,7 @@ def csv_rows(doc: StudyResult) -> Iterator[Iterable[Any]]:
 
 
 def to_json(doc: StudyResult) -> str:
-    compared = () if doc.searched else compare(doc)
+    compared = compare(doc) if doc.compares else ()
     numbers = [_numbers(found, doc.headline.name) for found in compared]
     value = doc.model_dump(mode="json") | {"statistics": numbers}
     return json.dumps(value, indent=2, allow_nan=False)
@@ -422,7 +388,11 @@ def read_document(text: str) -> StudyResult:
         value = json.loads(text)
         if not isinstance(value, dict):
             raise ValueError("not a mapping")
-        return StudyResult.model_validate({k: v for k, v in value.items() if k != "statistics"})
+        for field in value:
+            if missing := missing_for(DOCUMENTS.field, field):
+                raise ValueError(missing)
+        kind = next((DOCUMENTS[field] for field in DOCUMENTS if field in value), StudyResult)
+        return kind.model_validate({k: v for k, v in value.items() if k != "statistics"})
     except (ValueError, RecursionError) as error:
         problem = str(error).partition("\n")[0]
         raise InputError(f"not the document of a study: {problem}") from error

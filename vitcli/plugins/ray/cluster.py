@@ -1,83 +1,24 @@
-"""`--engine`: several drivers train one study or search on a cluster.
-
-A driver is the same command without ``--engine``. The drivers share one folder, where the
-lock of each trial lets one of them train it.
-"""
+"""``--engine ray``: drivers on a Ray cluster train one study or search."""
 
 import logging
 import os
 import platform
-import re
 import runpy
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vitcli.cli.console import emit_exactly, say
-from vitcli.runner.child import python_command
-from vitcli.runner.engines.drivers import LOGS
+from vitcli.cli.console import say
+from vitcli.cli.engines import driver_words, make_logs
 from vitcli.runner.engines.local import MAX_ATTEMPTS
 from vitcli.runner.errors import PartlyError, ResourceError, StoppedError
-from vitcli.runner.files import make_folder, make_output_folder
 from vitcli.runner.overview.progress import Watcher, summary
 from vitcli.runner.study.plan import Options
 from vitcli.runner.text import one_line, quantity
 from vitcli.runner.train.signals import StopFlag
 
 POLL_SECONDS = 1.0
-SCRIPT = """#!/bin/sh
-#SBATCH --job-name=vitcli-{name}
-#SBATCH --array=1-{count}
-#SBATCH --cpus-per-task={cores}
-#SBATCH --output={logs}/slurm-%A_%a.txt
-#SBATCH --open-mode=append
-#SBATCH --requeue
-#SBATCH --signal=B:USR1@90
-cd {folder} || exit
-{command} &
-# 90 seconds before the time limit: save a checkpoint, and continue in another job.
-trap 'kill -TERM $!; wait $!
-exec scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"' USR1
-wait $!
-"""
-
-
-def shared_words(words: Sequence[str]) -> list[str]:
-    left = list(words)
-    shared = []
-    while left:
-        word = left.pop(0)
-        if word in ("--engine", "--gpus", "-j", "--jobs", "-o", "--output"):
-            left = left[1:]
-        elif not re.match(r"--(engine|gpus|jobs|output)=|-[jo].", word):
-            shared.append(word)
-    return shared
-
-
-def driver_words(root: Path) -> list[str]:
-    return [*shared_words(sys.argv[1:]), "-j", "1", "-o", str(root.resolve())]
-
-
-def make_logs(root: Path) -> Path:
-    make_output_folder(root)
-    make_folder(logs := root.resolve() / LOGS)
-    return logs
-
-
-def print_script(root: Path, threads: int, options: Options) -> None:
-    text = SCRIPT.format(
-        name=root.resolve().name,
-        count=options.jobs,
-        cores=threads,
-        logs=shlex.quote(str(make_logs(root))),
-        folder=shlex.quote(str(Path.cwd())),
-        command=shlex.join(python_command("-m", "vitcli", *driver_words(root))),
-    )
-    emit_exactly(text, nl=False)
-    say("submit  pipe this script into sbatch, with its options: | sbatch --time 2h --gpus 1")
-    say(f"next    vitcli runs watch {shlex.quote(str(root))}")
 
 
 def drive(words: Sequence[str], folder: str, log: str) -> str:
@@ -98,7 +39,7 @@ def drive(words: Sequence[str], folder: str, log: str) -> str:
     return ""
 
 
-def train_on_ray(root: Path, threads: int, options: Options, gpus: float | None) -> None:
+def train_on_ray(root: Path, threads: int, options: Options, gpus: float | None) -> bool:
     """Train with drivers on the cluster of RAY_ADDRESS or of this machine, or start one."""
     import ray
 
@@ -131,6 +72,7 @@ def train_on_ray(root: Path, threads: int, options: Options, gpus: float | None)
     if stop.number:
         done = summary(Watcher(root).read())
         raise StoppedError(f"stopped; {done}. Continue: {options.command}", stop.number)
+    return True
 
 
 def room(nodes: Sequence[Mapping[str, float]], cores: int, gpus: float) -> int:

@@ -1,0 +1,9 @@
+"""Slurm among the engines."""
+
+from vitcli.runner.engines.drivers import Engine
+
+ROW = Engine(
+    about="print a script for sbatch with -j drivers",
+    logs=r"slurm-\d+_\d+\.txt",
+    train="vitcli.plugins.slurm.script:print_script",
+)
