@@ -16,14 +16,15 @@ pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "resumed"),
+    ("file", "content"),
     [
-        *(("config.yaml", "seed: 0\n", 0), ("config.yaml", "\0", 4), ("config.yaml", None, 4)),
-        *(("status.json", "{", 4), ("meta.json", "[]", 4), ("meta.json", None, 4)),
-        *(("metrics.jsonl", "[1]\n", 0), ("metrics.jsonl", "", 0), ("result.json", "", 4)),
+        *(("config.yaml", content) for content in ("seed: 0\n", "\0", None)),
+        *(("meta.json", content) for content in ("[]", None)),
+        *(("metrics.jsonl", content) for content in ("[1]\n", "")),
+        *(("status.json", "{"), ("result.json", "")),
     ],
 )
-def test_a_damaged_run_is_listed_and_removed_but_not_used(file, content, resumed):
+def test_a_damaged_run_is_listed_and_removed_but_not_used(file, content):
     """YAML that was cut off is often valid; the settings after the cut are then defaults."""
     run, other = make_run(0, changes={"model.depth": 2}), make_run(1)
     digest = {"config_sha256": run.config_sha256()}
@@ -35,7 +36,7 @@ def test_a_damaged_run_is_listed_and_removed_but_not_used(file, content, resumed
     for command in (("runs", "verify"), ("runs", "record"), ("eval",), ("export",)):
         is_named = command == ("runs", "record") or (file == "config.yaml" and command[0] != "runs")
         assert file in said(4, *command, run.name) or not is_named
-    assert vitcli("train", "--resume", run.name)[0] == resumed
+    assert vitcli("train", "--resume", run.name)[0] == 4
     said(0, "runs", "rm", "-y", run.name)
     assert not run.exists
 

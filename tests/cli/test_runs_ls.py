@@ -1,5 +1,6 @@
 """`vitcli runs ls` on fabricated folders: what differs, filters, orders."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,15 @@ def several() -> None:
 )
 def test_filters_leave_out_other_runs(several, words, found):
     assert names(*words) == found
+
+
+def test_runs_of_another_content_of_their_code_have_another_setting():
+    for name, code in {"one": "1", "two": "2", "again": "2"}.items():
+        path = make(name, 0).path / "config.yaml"
+        hashes = {"part.py": 64 * code, "same.py": 64 * "3"}
+        path.write_text(path.read_text().replace("code: {}", f"code: {json.dumps(hashes)}"))
+    found = {run["name"]: run["differs"] for run in listed()}
+    assert found["again"] == found["two"] == {"code.part.py": 8 * "2"} != found["one"]
 
 
 def test_sorting(several):

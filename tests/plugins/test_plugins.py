@@ -88,3 +88,4 @@ def test_a_run_of_a_plugin_that_is_off_is_healthy_and_says_what_it_needs(copy_of
     verdicts = json.loads(printed("runs", "verify", run, "--json"))["verdicts"]
     assert {row["state"] for row in verdicts} == {"ok"}
     assert record.reason in said(4, "eval", run)
+    assert f"{record.reason}: run" in printed("runs", "ls", run)

@@ -122,7 +122,7 @@ def ls(
     if reverse:
         runs = runs[::-1]
     following = [f"vitcli runs show {shlex.quote(newest[0].name)}"] if newest else []
-    emit_report(Report(tables=[run_table(runs)], next=following), form)
+    emit_report(Report(tables=[run_table(runs)], notes=missing_plugins(runs), next=following), form)
     if runs:
         return
     if every:
@@ -132,6 +132,16 @@ def ls(
         say(f"no runs, but studies of saved trials: {folders}; show one: vitcli runs watch STUDY")
     else:
         say(f"no runs in {RUNS.absolute()}; start with: vitcli train")
+
+
+def missing_plugins(runs: Sequence["RunRecord"]) -> list[str]:
+    """Return a note for each plugin that is off and that runs need."""
+    from vitcli.runner.experiment.own_code import missing_plugin
+
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        names.setdefault(missing_plugin(run.config), []).append(run.name)
+    return [f"{reason}: {', '.join(found)}" for reason, found in names.items() if reason]
 
 
 def run_table(runs: Sequence["RunRecord"]) -> DataTable:

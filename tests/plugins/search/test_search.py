@@ -325,6 +325,27 @@ def test_folders_that_no_search_can_continue_are_refused(made):
         make_trials()
 
 
+@pytest.mark.parametrize(
+    ("space", "changes", "told"),
+    [
+        (SPACE.replace("}", ", optim.lr: [0.1, 0.2]}"), {}, "edit of optim.lr;"),
+        (SPACE.replace("4", "5"), {}, "search.space"),
+        (SPACE, {"optim.lr": 0.5}, "edit of optim.lr;"),
+    ],
+)
+def test_the_status_of_an_edited_search_says_what_was_edited_and_writes_nothing(
+    made, space, changes, told
+):
+    search_all(trials=2)
+    before = (ROOT / JOURNAL).read_bytes()
+    found = Trials(load_search("made.yaml"), ROOT, Options(), writes=False)
+    assert len(found.asked()) == 2
+    edited = load_search(write_search(space=space), changes)
+    with pytest.raises(ConfigError, match=told):
+        Trials(edited, ROOT, Options(), writes=False)
+    assert (ROOT / JOURNAL).read_bytes() == before
+
+
 def test_the_document_is_that_of_a_study_with_the_best_first(made):
     write_search(trials="500", rules="{max_parameters: 15000}")
     behave("diverged", 4)

@@ -28,7 +28,7 @@ from vitcli.plugins.search.samplers import distributions, make_sampler
 from vitcli.runner.engines.drivers import LOGS, PLAN, prepare_folder
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.config import config_hash
+from vitcli.runner.experiment.config import config_hash, flatten
 from vitcli.runner.files import commit_json, file_lock, readable_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord
@@ -81,18 +81,25 @@ class Trials:
                 self.study = self._open()
                 self._begin_plan(self.read_plan(), replay=is_new)
         elif (root / JOURNAL).exists():
-            self.study = self._open()
+            self.study = self._open(writes=False)
         else:
             raise ConfigError(f"{root}: no trial was begun yet; leave out --status")
 
-    def _open(self) -> Study:
-        path = self.root / JOURNAL
+    def _open(self, *, writes: bool = True) -> Study:
+        path, key = self.root / JOURNAL, self.search.key()
         is_up = self.search.base.task.row.headline.higher_is_better
         try:
-            journal = JournalFileBackend(str(path), JournalLock(path))
+            storage = JournalStorage(JournalFileBackend(str(path), JournalLock(path)))
+            if not writes:  # create_study writes even if the study exists
+                if key in optuna.get_all_study_names(storage):
+                    return optuna.load_study(study_name=key, storage=storage)
+                raise ConfigError(
+                    f"{self.root}: its trials are older than the edit of {self._edited()}; restore"
+                    f" {self.search.path}, or search anew: leave out --status"
+                )
             return optuna.create_study(
-                storage=JournalStorage(journal),
-                study_name=self.search.key(),
+                storage=storage,
+                study_name=key,
                 direction="maximize" if is_up else "minimize",
                 pruner=MedianPruner() if self.search.fields.pruning == "median" else NopPruner(),
                 load_if_exists=True,
@@ -100,6 +107,17 @@ class Trials:
         except (LookupError, TypeError, ValueError) as error:  # Optuna has no error of its own
             hint = "delete it, and the trials in the folder still count"
             raise InputError(f"{path}: damaged; {hint}") from error
+
+    def _edited(self) -> str:
+        """Return the fields in which the search differs from a trial in its folder."""
+        for entry in self.read_plan()["trials"].values():
+            if names := entry["setting"].keys() ^ self.space.keys():
+                return ", ".join(sorted(names))
+            before = flatten(entry["config"])
+            now = flatten(self.search.spec(entry["setting"]).model_dump(mode="json"))
+            if edited := [field for field in now if before.get(field) != now[field]]:
+                return ", ".join(edited)
+        return "search.space or search.rules"
 
     def read_plan(self) -> dict[str, Any]:
         plan = readable_json(self.root / PLAN)

@@ -415,13 +415,17 @@ def find_run(text: str) -> RunDir:
             raise ConfigError(f"{text} holds {len(inside)} runs; name one of them: {names}")
     if text in bundled_models():
         return RunDir(BUNDLED / text)
-    if Path(text).is_dir():
-        raise InputError(f"{text}: not a run folder (no config.yaml)")
     raise InputError(describe_unknown(text))
 
 
 def describe_unknown(text: str) -> str:
     """Return that there is no run of this name, and what was probably meant."""
+    for folder in (Path(text), RUNS / text):
+        if (folder / "plan.json").is_file():
+            shown = shlex.join(["vitcli", "runs", "watch", str(folder)])
+            return f"{folder}: a study without a run; show its trials: {shown}"
+    if Path(text).is_dir():
+        return f"{text}: not a run folder (no config.yaml)"
     unknown = f"no run is called {shorten(text, MAX_ECHO)!r}"
     if text.endswith(WEIGHTS) or (Path(text).is_file() and not text.endswith(YAML)):
         command = f"vitcli import {shlex.quote(text)} EXPERIMENT --name NAME"

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
@@ -33,10 +34,22 @@ PAGE_MARK = '<meta name="generator" content="vitcli runs page">'
 
 
 def list_records(folder: Path | None = None) -> list[RunRecord]:
-    """Return every run below a folder with the settings that differ, oldest first."""
+    """Return every run below a folder with the settings that differ, oldest first.
+
+    If runs have own code of one name and another content, the SHA-256 is a setting.
+    """
     references: dict[str, Config] = {}
-    records = map(read_record, list_runs(folder or RUNS))
-    return [record.changed(settings=differing_fields(record, references)) for record in records]
+    records = [read_record(run) for run in list_runs(folder or RUNS)]
+    codes = [own_code.stored_code(record.config) for record in records]
+    versions = {item for code in codes for item in code.items()}
+    count = Counter(name for name, _ in versions)
+    return [
+        record.changed(
+            settings={f"code.{name}": sha[:8] for name, sha in code.items() if count[name] > 1}
+            | differing_fields(record, references)
+        )
+        for record, code in zip(records, codes, strict=True)
+    ]
 
 
 def select_runs(
