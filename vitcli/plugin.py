@@ -189,7 +189,7 @@ class Registry(MutableMapping[str, T]):
 
     @cached_property
     def _rows(self) -> dict[str, T | str]:
-        return {**rows_of(self.field), **self.built_in}
+        return {**self.built_in, **rows_of(self.field), **self.built_in}
 
     def __getitem__(self, name: str) -> T:
         row = self._rows[name]

@@ -295,10 +295,6 @@ LEGIBLE = {
     "nothing finished": make_study({"baseline": ["missing"], "less": ["diverged"]}),
     "no rows": make_study({}),
     "many": make_study({f"variant-{i}": [0.5 + i / 100, 0.5] for i in range(30)}),
-    "crossed": make_study(
-        {"full": [0.9], "no-norm": [0.8], "no-ffn": [0.88], "no-norm+no-ffn": [0.6]},
-        parts=("no-norm", "no-ffn"),
-    ),
     "long names": make_study({f"{i}-{LONG}": [0.5, 0.6, 0.7] for i in range(8)}, name=LONG),
 }
 

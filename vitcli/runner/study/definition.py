@@ -249,7 +249,7 @@ def study_of(
     parts: tuple[str, ...] = ()
     if fields.design == "factorial":
         parts = tuple(named)[1:]
-        cross = load_target(crossed_design(places.where(("design",))).cross)
+        cross = load_target(crossed_design(f"{places.where(('design',))}: ").cross)
         named = cross(named, flatten(raw) | typed, fields.tune, places)
     variants = tuple(
         _variant(name, changes, raw, typed, fields.tune, path, places, shown)

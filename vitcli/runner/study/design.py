@@ -24,8 +24,8 @@ DESIGNS = Registry[Design]("design")
 
 
 def crossed_design(where: str = "") -> Design:
-    """Return the design that crosses parts; ``where`` is the place in the study file."""
+    """Return the design that crosses parts; ``where`` begins the error: ``a.yaml:4: ``."""
     if CROSSED not in DESIGNS:
         problem = missing_for(DESIGNS.field, CROSSED) or f"needs the plugin {CROSSED}"
-        raise ConfigError(f"{where or 'a study with parts'}: {problem}")
+        raise ConfigError(f"{where}design: {problem}")
     return DESIGNS[CROSSED]
