@@ -9,6 +9,7 @@ Its module ``plugin.py`` says what it adds, as text that is imported when it is 
     )
 """
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
@@ -55,6 +56,16 @@ class Plugin:
     version: str = __version__
     problem: str = ""
     """Why it could not be loaded."""
+    folder: Path = FOLDER
+    """Where its code is."""
+
+    @property
+    def sha256(self) -> str:
+        """Return the SHA-256 of its Python files, with their names."""
+        digest = hashlib.sha256()
+        for path in sorted(self.folder.rglob("*.py")):
+            digest.update(f"{path.relative_to(self.folder)}\n".encode() + path.read_bytes())
+        return digest.hexdigest()
 
     def clashes(self, other: "Plugin") -> str:
         """Return what both add; empty text if they add different things."""
@@ -90,7 +101,7 @@ def _in_folder(path: Path) -> Plugin:
     assert spec.loader
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    plugin: Plugin = module.plugin
+    plugin: Plugin = replace(module.plugin, folder=path.parent)
     return plugin
 
 
@@ -104,7 +115,9 @@ def _installed(point: EntryPoint) -> Plugin:
     except (Exception, SystemExit) as error:
         problem = " ".join(f"{type(error).__name__}: {error}".split())
         return Plugin(about="", package=package, version=version, problem=problem)
-    return replace(plugin, package=package, version=version)
+    module = find_spec(point.module.partition(".")[0])
+    folder = Path(module.origin).parent if module and module.origin else FOLDER
+    return replace(plugin, package=package, version=version, folder=folder)
 
 
 def switches(text: str) -> list[str]:

@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder, SourceLoader
 from importlib.machinery import ModuleSpec
@@ -25,8 +25,8 @@ from pydantic import BaseModel
 
 from vitcli.core.metric import METRICS
 from vitcli.core.spec import FAMILIES, TASKS, DataSpec, ExperimentSpec, ModelSpec, TaskSpec
-from vitcli.core.spec.data import split_name
-from vitcli.core.spec.own import PARTS, PYTHON, TEXTS, OwnPartError, forget, registering
+from vitcli.core.spec.data import DATA_READERS, DATA_SETS, split_name
+from vitcli.core.spec.own import FIELDS, PARTS, PYTHON, TEXTS, OwnPartError, forget, registering
 from vitcli.core.spec.rows import table_of
 from vitcli.plugin import active, missing_for, plugins
 from vitcli.runner.errors import OwnCodeError
@@ -472,12 +472,40 @@ def save_copies(spec: ExperimentSpec, folder: Path) -> None:
             commit(path, content)
 
 
-def missing_plugin(config: Mapping[str, Any]) -> str:
-    """Return which plugin a configuration needs that is off; else nothing."""
-    fields = sorted({field for plugin in plugins().values() for field in plugin.rows})
-    parts = [value_at(config, part) for part in ("pretrain", "task.teacher")]
-    needs = (missing_for(f, value_at(part, f)) for part in (config, *parts) for f in fields)
-    return next(filter(None, needs), "")
+def plugins_of(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the plugins that a configuration needs: name -> version and SHA-256."""
+    found = {}
+    for name, plugin in plugins().items():
+        if any(_row_of(config, place) in rows for place, rows in plugin.rows.items()):
+            found[name] = {"version": plugin.version, "sha256": plugin.sha256}
+    return found
+
+
+def missing_plugin(config: Mapping[str, Any], recorded: Collection[str] = ()) -> str:
+    """Return which plugin a configuration needs that is off or not there; else nothing.
+
+    ``recorded`` are the names of plugins that it was trained with.
+    """
+    fields = {field for plugin in plugins().values() for field in plugin.rows}
+    needs = (missing_for(field, value_at(config, field)) for field in sorted(fields))
+    if reason := next(filter(None, needs), ""):
+        return reason
+    for name in recorded:
+        if name not in plugins():
+            return f"needs the plugin {name}, which is not installed"
+    for table in (*FIELDS.values(), DATA_READERS):
+        row = _row_of(config, table.field)
+        is_own = "code" in config or "base" in config
+        if row and row not in table and row not in DATA_SETS and not is_own:
+            return f"needs a plugin with {table.field} {row}"
+    return ""
+
+
+def _row_of(config: Mapping[str, Any], field: str) -> str:
+    """Return the name of the row that a field names, such as ``parquet`` of ``parquet:PATH``."""
+    value = value_at(config, field)
+    name = value.get("name") if isinstance(value, Mapping) else value
+    return name.partition(":")[0] if isinstance(name, str) else ""
 
 
 def is_read_raw(config: Mapping[str, Any]) -> bool:

@@ -24,7 +24,7 @@ from vitcli.core.spec.rows import as_tuple, built_in
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS, TaskRow
 from vitcli.runner.errors import InputError, UserError
 from vitcli.runner.experiment.config import STATISTICS, Experiment, config_hash, config_text
-from vitcli.runner.experiment.own_code import is_read_raw, missing_plugin
+from vitcli.runner.experiment.own_code import is_read_raw, missing_plugin, plugins_of
 from vitcli.runner.experiment.yaml_text import dump, value_at
 from vitcli.runner.files import open_regular, parse_strict_json, read_bounded, read_json, sha256
 from vitcli.runner.run.folder import (
@@ -155,6 +155,8 @@ class RunRecord:
     timm: str | None = None
     new_head: bool | None = None
     """Whether the classifier of imported weights is untrained."""
+    plugins: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Plugins that it was trained with: name -> version and SHA-256 of its code."""
     init_sha256: str | None = None
     """Of the weights of ``train.init``."""
     teacher_sha256: str | None = None
@@ -562,7 +564,7 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
     while True:
         state, why = state_now(run, status, reason, problems)
         try:
-            why = why or missing_plugin(config)
+            why = why or missing_plugin(config, stored.get("plugins", ()))
             return RunRecord(state=state, reason=why, problems=tuple(problems), **values)
         except ValidationError as error:
             problems.append(f"{META}: {_damaged_field(error)}")
@@ -878,6 +880,7 @@ def run_metadata(
         return meta | {"sessions": [*meta.get("sessions", []), session]}
     spec = experiment.spec
     own = {row.name: metric_facts(row) for row in own_metrics()}
+    plugins = plugins_of(spec.model_dump(mode="json"))
     return {
         "experiment": experiment.name,
         "variant": experiment.variant,
@@ -889,7 +892,8 @@ def run_metadata(
         "num_val": len(data.val) if data.val else 0,
         "num_test": len(data.test),
         "seed": spec.seed,
-        **({"headline": metric_facts(spec.task.row.headline)} if spec.code else {}),
+        **({"headline": metric_facts(spec.task.row.headline)} if spec.code or plugins else {}),
+        **({"plugins": plugins} if plugins else {}),
         **({"metrics": own} if own else {}),
         **session,
         "sessions": [],
