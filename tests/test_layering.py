@@ -43,8 +43,8 @@ def test_one_module_loads_pickles_and_only_their_weights():
         for call in nodes(path)
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "torch.load"
     }
-    assert sorted(loads) == ["tensors.py"]
-    assert loads["tensors.py"]["weights_only"] == "True"
+    assert loads.keys() <= {"tensors.py"}
+    assert all(options["weights_only"] == "True" for options in loads.values())
 
 
 def names(node: ast.AST) -> Iterator[str]:
