@@ -9,9 +9,8 @@ from matplotlib.figure import Figure
 from study_tables import LABELS, RESULTS, document, interval_of, lengths, of_labels
 
 from vitcli.plugins.factorial.figure import interactions
-from vitcli.plugins.search.pareto import pareto
 from vitcli.runner.figure_style import FAINT, INK, SMALL_SIZE, add_source, add_title, encode
-from vitcli.runner.study.figures import VARIANT_COLOURS, forest, name_lines
+from vitcli.runner.study.figures import VARIANT_COLOURS, figures_of, forest, name_lines
 from vitcli.runner.study.statistics import RowStatistics
 from vitcli.runner.study.table import read_document
 
@@ -88,7 +87,7 @@ def figures() -> dict[Path, Callable[[], Figure]]:
     }
     drawn = {RESULTS / f"{name}.png": draw for name, draw in found.items()}
     drawn[FILE.with_suffix(".png")] = accuracy_figure
-    return drawn | {SEARCH.with_suffix(".png"): partial(pareto, search)}
+    return drawn | {SEARCH.with_suffix(".png"): figures_of(search)["pareto"]}
 
 
 def draw_all() -> None:

@@ -31,7 +31,7 @@ from vitcli.cli.options import (
 )
 from vitcli.cli.study_output import announce_saved, refuse_gaps, show_plan, show_status
 from vitcli.plugin import load_target
-from vitcli.runner.engines.drivers import ENGINES, LOCAL
+from vitcli.runner.engines.engine import ENGINES, LOCAL
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.text import quantity
 

@@ -14,9 +14,8 @@ import typer
 
 from vitcli.cli.options import DataDir, Device, Offline, Track, check_trackers
 from vitcli.plugin import missing_for
-from vitcli.runner.engines.drivers import ENGINES, LOGS
+from vitcli.runner.engines.engine import ENGINES
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.files import make_folder, make_output_folder
 
 if TYPE_CHECKING:
     from vitcli.runner.study.plan import Options
@@ -158,6 +157,9 @@ def driver_words(root: Path) -> list[str]:
 
 
 def make_logs(root: Path) -> Path:
+    from vitcli.runner.engines.drivers import LOGS
+    from vitcli.runner.files import make_folder, make_output_folder
+
     make_output_folder(root)
     make_folder(logs := root.resolve() / LOGS)
     return logs

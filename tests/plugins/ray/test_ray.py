@@ -21,7 +21,7 @@ from tests.runner.engines.studies import ablate, table_of, wait_for, write_study
 from tests.runner.study.trials import STUDY, fabricate
 from vitcli import plugin
 from vitcli.plugins.ray.cluster import drive, room
-from vitcli.runner.engines.drivers import ENGINES
+from vitcli.runner.engines.engine import ENGINES
 from vitcli.runner.errors import ResourceError
 
 needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="needs pip install ray")

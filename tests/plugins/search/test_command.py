@@ -8,9 +8,12 @@ import pytest
 from tests.cli.commands import offered, printed, said, typed
 from tests.cli.conftest import SEARCH
 from vitcli import plugin
+from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.kinds import FILE_KINDS
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
+from vitcli.runner.study.result import DOCUMENTS
+from vitcli.runner.study.table import read_document
 
 ROOT = Path("runs/mine")
 
@@ -93,6 +96,9 @@ def test_without_the_plugin_a_search_file_says_what_it_needs(search, monkeypatch
     needs = "needs the plugin search, which is off"
     assert f"mine.yaml: search: {needs}" in said(2, "train", "mine.yaml")
     assert needs in typed("experiments validate mine.yaml", 2)[0]
+    monkeypatch.setattr(DOCUMENTS, "_rows", {})
+    with pytest.raises(InputError, match=needs):
+        read_document('{"name": "mine", "searched": {}}')
     listed = json.loads(printed("experiments", "ls", "--json"))["experiments"]
     (grid,) = [row for row in listed if row["name"] == "search-grid"]
     assert (grid["kind"], needs in grid["question"]) == ("broken", True)

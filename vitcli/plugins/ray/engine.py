@@ -1,6 +1,6 @@
 """Ray among the engines. No Ray."""
 
-from vitcli.runner.engines.drivers import Engine
+from vitcli.runner.engines.engine import Engine
 
 ROW = Engine(
     about="-j drivers on a Ray cluster",

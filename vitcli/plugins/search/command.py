@@ -11,7 +11,7 @@ from vitcli.cli.console import emit_exactly, emit_report, line_width, say
 from vitcli.cli.engines import Gpus, Place, check_engine, check_folders, takes_options
 from vitcli.cli.options import DryRun, Json, Sets, Status, exclude, output_option, with_code
 from vitcli.plugin import load_target
-from vitcli.runner.engines.drivers import ENGINES, LOCAL
+from vitcli.runner.engines.engine import ENGINES, LOCAL
 from vitcli.runner.errors import ConfigError, PartlyError
 from vitcli.runner.files import make_output_folder
 from vitcli.runner.report.report import DataTable, Fact, Report, facts_of, hidden

@@ -86,7 +86,7 @@ def build_table(doc: SearchResult) -> Table:
     rows = [
         (
             row.variant,
-            "" if validation_score(row) is None else f"{scale * validation_score(row):.{digits}f}",
+            "" if score is None else f"{scale * score:.{digits}f}",
             count_text(row.parameters),
             mflop_text(row),
             "*" if row.variant in front else "",
@@ -94,10 +94,9 @@ def build_table(doc: SearchResult) -> Table:
             *(PRUNED if t.reason.startswith(PRUNED) else t.state for t in row.trials if has_states),
             rough_duration(row.trials[0].train_seconds),
         )
-        for row in doc.rows
+        for row, score in zip(doc.rows, map(validation_score, doc.rows), strict=True)
     ]
-    score = f"validation {doc.headline.title}"
-    header = ["trial", score, "parameters", "MFLOP", "front", *names]
+    header = ["trial", f"validation {doc.headline.title}", "parameters", "MFLOP", "front", *names]
     header += ["state"] * has_states + ["training time"]
     numeric, sentences = (1, 2, 3, len(header) - 1), tuple(_notes(doc))
     return make_table(

@@ -1,6 +1,6 @@
 """Slurm among the engines."""
 
-from vitcli.runner.engines.drivers import Engine
+from vitcli.runner.engines.engine import Engine
 
 ROW = Engine(
     about="print a script for sbatch with -j drivers",

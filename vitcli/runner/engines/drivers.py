@@ -7,13 +7,11 @@ are done is not theirs to agree on: each trial's own lock and result decide.
 import contextlib
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import filelock
 
-from vitcli.plugin import Registry, Target
 from vitcli.runner.errors import InUseError
 from vitcli.runner.files import (
     errors_name,
@@ -33,27 +31,6 @@ LOCK = "driver{}.lock"
 REFUSAL = "another process is running this study"
 PLAN_SECONDS = 60.0
 """Time that another driver may take to prepare the folder."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Engine:
-    """Where the trials of a folder are trained."""
-
-    about: str
-    logs: str
-    """Regular expression: the names of its files in the folder ``logs``."""
-    train: Target | None = None
-    """Takes the folder, CPU threads of a trial, ``Options`` and ``--gpus``; returns whether the
-    trials are trained now. None trains them in this process, the only driver."""
-    package: str = ""
-    takes_gpus: bool = False
-
-
-LOCAL = "local"
-ENGINES = Registry[Engine]("engine")
-ENGINES |= {
-    LOCAL: Engine(about="this machine", logs=r"worker\d+(\.\d+)?\.log|driver\d+\.lock"),
-}
 
 
 def read_plan(root: Path) -> dict[str, Any]:

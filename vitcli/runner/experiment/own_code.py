@@ -474,11 +474,12 @@ def save_copies(spec: ExperimentSpec, folder: Path) -> None:
 
 def plugins_of(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the plugins that a configuration needs: name -> version and SHA-256."""
-    found = {}
-    for name, plugin in plugins().items():
-        if any(_row_of(config, place) in rows for place, rows in plugin.rows.items()):
-            found[name] = {"version": plugin.version, "sha256": plugin.sha256}
-    return found
+    return {
+        name: {"version": plugin.version, "sha256": plugin.sha256}
+        for name, plugin in plugins().items()
+        for part in _parts(config)
+        if any(_row_of(part, place) in rows for place, rows in plugin.rows.items())
+    }
 
 
 def missing_plugin(config: Mapping[str, Any], recorded: Collection[str] = ()) -> str:
@@ -486,19 +487,27 @@ def missing_plugin(config: Mapping[str, Any], recorded: Collection[str] = ()) ->
 
     ``recorded`` are the names of plugins that it was trained with.
     """
-    fields = {field for plugin in plugins().values() for field in plugin.rows}
-    needs = (missing_for(field, value_at(config, field)) for field in sorted(fields))
+    places = sorted({place for plugin in plugins().values() for place in plugin.rows})
+    needs = (missing_for(p, value_at(part, p)) for part in _parts(config) for p in places)
     if reason := next(filter(None, needs), ""):
         return reason
     for name in recorded:
         if name not in plugins():
             return f"needs the plugin {name}, which is not installed"
+    if "code" in config or "base" in config:
+        return ""
     for table in (*FIELDS.values(), DATA_READERS):
-        row = _row_of(config, table.field)
-        is_own = "code" in config or "base" in config
-        if row and row not in table and row not in DATA_SETS and not is_own:
-            return f"needs a plugin with {table.field} {row}"
+        for part in _parts(config):
+            row = _row_of(part, table.field)
+            if row and row not in table and row not in DATA_SETS:
+                return f"needs a plugin with {table.field} {row}"
     return ""
+
+
+def _parts(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a configuration, and those of its pre-training and its teacher inside it."""
+    inside = (value_at(config, name) for name in ("pretrain", "task.teacher"))
+    return [config, *(part for part in inside if isinstance(part, Mapping))]
 
 
 def _row_of(config: Mapping[str, Any], field: str) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitcli.runner.engines.drivers import ENGINES, LOGS, PLAN, no_drivers
+from vitcli.runner.engines.drivers import LOGS, PLAN, no_drivers
+from vitcli.runner.engines.engine import ENGINES
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.experiment.kinds import FILE_KINDS
 from vitcli.runner.files import link_before, readable_json, temporary_files_of
