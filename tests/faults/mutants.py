@@ -94,13 +94,13 @@ PLANTED = r"""
 -map_location="cpu", weights_only=True
 +map_location="cpu", weights_only=False
 = continues on other hardware without a word | vitcli/runner/train/prepare.py | tests/runner/train/test_exactness.py
--        refuse_inexact(plan.run.name, inexact)
+-        refuse_inexact(plan.run, inexact)
 +        pass
 = starts over when every checkpoint is damaged | vitcli/runner/run/checkpoint.py | tests/runner/run/test_checkpoint.py
--    if found:
--        raise InputError
+-    if damage:
+-        again
 +    if False:
-+        raise InputError
++        again
 = stops an evaluation too late | vitcli/runner/train/hooks.py | tests/runner/train/test_early_stopping.py -k ends_with_the_best
 -values.index(best) >= self.patience
 +values.index(best) > self.patience

@@ -82,7 +82,8 @@ def explain(
         output = Path(f"explain{f'-{topic}' if topic else ''}.html")
     chosen = chosen or default_run()
     notes: list[str] = []
-    subject = load_subject(chosen, *pictures, on_message=notes.append if json else say)
+    photo = pictures[0] if pictures else None
+    subject = load_subject(chosen, photo, notes.append if json else say)
     if output is not None:
         make_output_folder(output.parent)
     lessons = {name: lesson_of(name, subject) for name in names}

@@ -177,8 +177,8 @@ def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkp
         except InputError as error:
             damage.append(error)
             continue
-        for error in damage:
-            on_message(f"{error}; step {step} is used")
+        for reason in damage:
+            on_message(f"{reason}; step {step} is used")
         return checkpoint
     if damage:
         again = RunDir(folder.parent).rerun_command
