@@ -368,6 +368,69 @@ def test_an_own_metric_changes_neither_the_others_nor_the_predictions(here):
     assert (logits.equal(torch.eye(3)), labels.tolist()) == (True, [0, 1, 1])
 
 
+ODD_METRICS = """
+from vitcli.core.metric import METRICS
+from vitcli.parts import Classify, metric, objective
+@metric(unit="%")
+def parameters(logits, labels):
+    return 0.25
+@metric(unit="%")
+def test_hit(logits, labels):
+    return 0.125
+@metric(unit="%", label="gain")
+def gain_seconds(logits, labels):
+    return -1.5
+@metric
+def nothing(logits, labels):
+    return None
+@objective(headline=METRICS["parameters"])
+class Mine(Classify):
+    pass
+"""
+
+
+def test_an_own_metric_of_any_name_keeps_its_number_unit_and_label(tiny):
+    Path("odd.py").write_text(ODD_METRICS)
+    words = f"train {tiny} --code odd.py -s task.name=Mine --epochs 1 -o runs/run"
+    _, _, talk = commands.vitcli(*words.split())
+    assert "odd.py: metric nothing returned None" in talk
+    assert re.search(r"test parameters 25\.0 %  train acc \d+\.\d %", talk)
+    shown = vitcli("runs show run")
+    assert re.search("finished at step", shown)
+    numbers = {"parameters": "25.00", "test_hit": "12.50", "gain_seconds": "-150.00"}
+    for name, text in numbers.items():
+        assert re.search(rf"^test_{name} +{text} %$", shown, re.M), "without its code"
+    shown = vitcli("eval run --trust-code")
+    assert re.match(r"run +run\nparameters +25\.00 % of 24 test images\naccuracy ", shown)
+    assert re.search(r"^test hit +12\.50 %\ngain +-150\.00 %$", shown, re.M)
+    measured = json.loads(vitcli("eval run --json --trust-code"))
+    count = read_record(RunDir(Path("runs/run"))).parameters
+    assert (measured["parameters"], measured["test_parameters"]) == (count, 0.25)
+    vitcli("runs ls --sort score")
+    words = f"train {tiny} --code odd.py --epochs 1 -o runs/plain"
+    vitcli(words)
+    measured = json.loads(vitcli("eval plain --json --trust-code"))
+    assert (measured["parameters"], measured["test_parameters"]) == (count, 0.25)
+    as_new_process()
+    _, _, talk = commands.vitcli("eval", "plain")
+    assert "note: not measured: parameters, test_hit and gain_seconds" in talk
+
+
+WRONG_METRICS = {"'abc'": "metric wrong returned str", "1 / 0": "in wrong: ZeroDivisionError"}
+
+
+@pytest.mark.parametrize("value", WRONG_METRICS)
+def test_a_wrong_metric_is_named_with_its_file_and_the_others_are_not(small_check, value):
+    text = "from vitcli.parts import metric\n"
+    for name, returned in (("wrong", value), ("right", "0.5")):
+        text += f"@metric\ndef {name}(logits, labels):\n    return {returned}\n"
+    Path("own.py").write_text(text)
+    _, out, _ = commands.vitcli("experiments", "check", "--code", "own.py", "--json")
+    found = {each["part"]: each["problem"] for each in json.loads(out)["parts"]}
+    assert found["right"] == ""
+    assert re.match(rf"own\.py:\d: {WRONG_METRICS[value]}", found["wrong"])
+
+
 def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
     Path("bad.py").write_text(BAD + TAUGHT)
     Path("bad.yaml").write_text(

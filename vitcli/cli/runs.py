@@ -75,8 +75,8 @@ OfExperiment = Annotated[
 Order = Annotated[
     Literal["date", "score", "accuracy", "name"] | None,
     typer.Option(
-        help="Order: oldest first; best result first, by the runs' headline metric (a validation"
-        " result where there is no test result); the same; or by name.",
+        help="Order: oldest first (date), best result of the headline metric first (score or"
+        " accuracy; a validation result where there is no test result), or by name.",
         show_default="date, or score with --top",
     ),
 ]

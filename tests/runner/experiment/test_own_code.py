@@ -22,6 +22,7 @@ from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.yaml_text import Document, dump
 from vitcli.runner.files import sha256
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.study.from_python import plain
 
 __all__ = ["forget"]
 CANARY = "from pathlib import Path\nPath('canary').write_text('ran')\n"
@@ -343,6 +344,6 @@ def test_an_option_comes_back_from_config_yaml_as_it_was(here, option, typed):
         text = dump({"value": written.model_dump(mode="json")})
         read = options(**Document(text, "config.yaml").data["value"])
         assert (read, repr(read)) == (written, repr(written))
-        assert options(**written.model_dump()) == written
+        assert options(**written.model_dump()) == options(**plain(written)) == written
     default = inspect.signature(SCHEDULES["s"].build).parameters["o"].default
     assert (options().o, type(options().o)) == (default, type(options(o=default).o))

@@ -14,7 +14,7 @@ from scipy import stats
 
 from tests.fabricated_study import cell, make_reference, make_study, make_trial, studies
 from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
-from vitcli.core.metric import ACCURACY
+from vitcli.core.metric import ACCURACY, METRICS
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import PerImage
@@ -281,6 +281,16 @@ def test_a_diverged_trial_takes_the_p_and_asks_for_no_more_seeds(where):
         assert (found[1].p, found[1].p_holm, found[1].seeds_missing) == (None, None, None)
         assert found[1].num_pairs == count - 1
         assert "test" not in notes(doc, found)
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [("", "the predictions are not at hand"), ("own.py", "accuracy, an own metric, has no number")],
+)
+def test_the_note_says_why_intervals_leave_out_the_test_images(monkeypatch, source, reason):
+    monkeypatch.setitem(METRICS, "accuracy", dataclasses.replace(ACCURACY, source=source))
+    doc = make_study({"base": [0.5, 0.6, 0.7], "less": [0.4, 0.6, 0.6]})
+    assert f"because {reason}" in notes(doc, compare(doc))["difference"]
 
 
 def evidence(low: float, high: float, p: float | None = None, **fields: Any) -> RowStatistics:

@@ -146,7 +146,7 @@ class ExperimentSpec(Spec):
         for name, is_used in (by_layer | others).items():
             if is_used and self.task.name != "classify":
                 raise ValueError(
-                    f"{name}: task {self.task.name!r} does not read it; only 'classify' does"
+                    f"{name}: only task 'classify' reads it, and task {self.task.name!r} does not"
                 )
         for name, is_used in by_layer.items():
             if is_used and not self.model.has_blocks:

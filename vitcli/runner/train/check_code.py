@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from vitcli.core.metric import METRICS
+from vitcli.core.metric import METRICS, own_metrics
 from vitcli.core.models.own import CLOSE
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import NoMapError
@@ -58,11 +58,24 @@ def check_code(device_name: str) -> list[PartReport]:
         for name, row in table.items()
         if row.source
     ]
-    metrics = [name for name, row in METRICS.items() if row.source]
-    if metrics:  # every classification measures them
-        report = _check_part(DEFAULT_TASK, "task.name", device)
-        reports += [replace(report, part=name, field="metric") for name in metrics]
-    return reports
+    return reports + _check_metrics(device)
+
+
+def _check_metrics(device: torch.device) -> list[PartReport]:
+    """Check all metrics in one training, which measures them all; each alone if that fails."""
+    rows = {row.name: row for row in own_metrics()}
+    if not rows:
+        return []
+    whole = _check_part(DEFAULT_TASK, "task.name", device)
+    reports = dict.fromkeys(rows, whole)
+    if whole.problem and len(rows) > 1:
+        for name, row in rows.items():
+            for other in rows:
+                del METRICS[other]
+            METRICS[name] = row
+            reports[name] = _check_part(DEFAULT_TASK, "task.name", device)
+            METRICS.update(rows)
+    return [replace(report, part=name, field="metric") for name, report in reports.items()]
 
 
 def _check_part(name: str, field: str, device: torch.device) -> PartReport:
