@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from vitcli.cli.console import is_live, say
-from vitcli.core.metric import METRICS
+from vitcli.core.metric import metric_of
 from vitcli.runner.text import duration, printable, quantity, shorten
 from vitcli.runner.train import events
 from vitcli.runner.train.events import EpochDone, Event, Started
@@ -47,7 +47,7 @@ def epoch_line(record: dict[str, Any], row: "TaskRow") -> str:
 
 
 def _report_text(name: str, value: float) -> str:
-    metric = METRICS.get(name)
+    metric = metric_of(name)
     if metric and metric.unit:
         return f"train {metric.short or metric.label} {metric.text(value, metric.short_digits)}"
     return f"{name.replace('_', ' ')} {value:.3f}"
@@ -110,7 +110,9 @@ class TrainingDisplay(Display):
 
             row = TASKS[event.task]
             is_own = event.headline == row.headline.name
-            self._row = row if is_own else replace(row, headline=METRICS[event.headline])
+            self._row = (
+                row if is_own else replace(row, headline=metric_of(event.headline) or row.headline)
+            )
             self._steps = event.epochs * event.steps_per_epoch
             kernels = ", native kernels" if event.kernels == "native" else ""
             self.say(

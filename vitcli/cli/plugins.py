@@ -30,6 +30,6 @@ def plugins(form: Format = "text") -> None:
 
 
 def added(row: plugin.Plugin) -> list[str]:
-    rows = [name for rows in row.rows.values() for name in rows]
+    rows = [name for table, rows in row.rows.items() for name in rows if table != "number"]
     options = [f"options of {command}" for command in row.options]
     return [*dict.fromkeys([*row.commands, *rows, *options])]

@@ -69,83 +69,58 @@ class Metric:
         return value > other if self.higher_is_better else value < other
 
 
-_percent = partial(Metric, scale=100, unit="%", digits=2, short_digits=1)
-_error = partial(Metric, short_digits=3, higher_is_better=False)
-_accuracy_of_outputs = partial(
-    _percent,
+percent = partial(Metric, scale=100, unit="%", digits=2, short_digits=1)
+error = partial(Metric, short_digits=3, higher_is_better=False)
+accuracy_of_outputs = partial(
+    percent,
     condense="vitcli.core.metrics.stored:condense",
     per_image="vitcli.core.metrics.stored:correct",
 )
 """An accuracy whose outputs are ``logits`` (N, K) and ``labels`` (N,)."""
 
-ACCURACY = _accuracy_of_outputs(
+ACCURACY = accuracy_of_outputs(
     name="accuracy",
     label="accuracy",
     short="acc",
     of_logits="vitcli.core.metrics.classification:accuracy",
 )
-KNN_ACCURACY = _accuracy_of_outputs(name="knn_accuracy", label="k-NN accuracy", short="k-NN")
-"""Accuracy of ``core.metrics.knn.leave_one_out_knn`` on the features of a split."""
-ZERO_SHOT_ACCURACY = _accuracy_of_outputs(
-    name="zero_shot_accuracy", label="zero-shot accuracy", short="zero-shot"
-)
-"""Accuracy of classes that are given by name, with prompts that no training caption equals."""
-MASKED_MSE = _error(
-    name="masked_mse",
-    label="masked MSE",
-    short="mse",
-    condense="vitcli.core.metrics.stored:condense_errors",
-    per_image="vitcli.core.metrics.stored:errors",
-)
-"""Mean squared error of the reconstructed pixels in masked patches, in units of the normalised
-pixels. The masks of an evaluation are always the same."""
 
 _ROWS = (
     ACCURACY,
-    _error(name="loss", label="loss", of_logits="vitcli.core.metrics.classification:cross_entropy"),
-    _percent(
+    error(name="loss", label="loss", of_logits="vitcli.core.metrics.classification:cross_entropy"),
+    percent(
         name="top5_accuracy",
         label="top-5 accuracy",
         of_logits="vitcli.core.metrics.classification:top5_accuracy",
     ),
-    _percent(
+    percent(
         name="calibration_error",
         label="calibration error",
         higher_is_better=False,
         has_prefix=False,
         of_logits="vitcli.core.metrics.classification:calibration_error",
     ),
-    _percent(
+    percent(
         name="balanced_accuracy",
         label="balanced accuracy",
         of_logits="vitcli.core.metrics.classification:balanced_accuracy",
     ),
-    _percent(
+    percent(
         name="macro_f1", label="macro-F1", of_logits="vitcli.core.metrics.classification:macro_f1"
     ),
-    KNN_ACCURACY,
-    MASKED_MSE,
-    _error(name="mse_ratio", label="MSE by that of the best baseline"),
-    ZERO_SHOT_ACCURACY,
-    _percent(name="trained_prompts_accuracy", label="accuracy with prompts of the training"),
-    _percent(name="superclass_accuracy", label="accuracy of superclasses"),
-    *(
-        _percent(name=f"l1_{seen}_{part}_accuracy", label=f"accuracy of the {part}, {seen} pairs")
-        for seen in ("seen", "unseen")
-        for part in ("pair", "class", "transformation")
-    ),
-    _percent(name="l2_superclass_accuracy", label="accuracy of superclasses, unseen classes"),
-    _percent(name="image_accuracy", label="accuracy with the image alone"),
-    _percent(name="sound_accuracy", label="accuracy with the sound alone"),
 )
 METRICS = Registry[Metric]("metric")
 METRICS |= {metric.name: metric for metric in _ROWS}
-"""The table of metrics by name. A number without a row has no unit."""
+"""The table of what every classification measures, by name."""
+NUMBERS = Registry[Metric]("number")
+"""What only some objectives measure, by name. A number without a row here or there has no unit."""
 
 
 def metric_of(name: str) -> Metric | None:
     """Return the metric of a number in a run's files, such as ``best_val_accuracy``."""
-    return METRICS.get(bare_name(name)) or METRICS.get(name)
+    names = (bare_name(name), name)
+    found = (table.get(each) for each in names for table in (METRICS, NUMBERS))
+    return next(filter(None, found), None)
 
 
 def own_metrics() -> list[Metric]:

@@ -4,12 +4,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from vitcli.core.metric import ZERO_SHOT_ACCURACY
 from vitcli.core.spec.data import DataSpec
 from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.rows import AcceptsList
 from vitcli.core.spec.task import TaskRow, TaskSpec
 from vitcli.core.spec.train import TrainSpec
+from vitcli.plugins.clip.numbers import zero_shot_accuracy
 
 CONTEXT_LENGTHS = {"words": 16, "bytes": 64}
 
@@ -90,7 +90,7 @@ ROW = TaskRow(
     about="contrastive training of images with captions (Radford et al. 2021)",
     build="vitcli.plugins.clip.clip:ContrastiveTask",
     spec=ClipSpec,
-    headline=ZERO_SHOT_ACCURACY,
+    headline=zero_shot_accuracy,
     reports=("loss", "floor", "scale"),
     recorded=(
         *("zero_shot_accuracy", "trained_prompts_accuracy"),

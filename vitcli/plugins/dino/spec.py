@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from vitcli.core.metric import KNN_ACCURACY
 from vitcli.core.spec.data import DataSpec
 from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.rows import Probability
 from vitcli.core.spec.task import TaskRow
 from vitcli.core.spec.train import TrainSpec
+from vitcli.plugins.views.numbers import knn_accuracy
 from vitcli.plugins.views.spec import ViewsSpec
 
 Temperature = Annotated[float, Field(gt=0, le=10)]
@@ -55,7 +55,7 @@ ROW = TaskRow(
     about="self-distillation between views of an image (DINO, Caron et al. 2021)",
     build="vitcli.plugins.dino.dino:Dino",
     spec=DinoSpec,
-    headline=KNN_ACCURACY,
+    headline=knn_accuracy,
     reports=("loss", "sample_entropy", "batch_entropy"),
     recorded=("knn_accuracy",),
     uses_labels=False,

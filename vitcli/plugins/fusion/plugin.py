@@ -4,6 +4,10 @@ plugin = Plugin(
     about="classification of an image together with a sound",
     rows={
         "task.name": {"fusion": "vitcli.plugins.fusion.spec:ROW"},
+        "number": {
+            "image_accuracy": "vitcli.plugins.fusion.numbers:image_accuracy",
+            "sound_accuracy": "vitcli.plugins.fusion.numbers:sound_accuracy",
+        },
         "extra": {"sound": "vitcli.plugins.fusion.sound_file:SOUNDS"},
     },
 )

@@ -4,9 +4,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from vitcli.core.metric import KNN_ACCURACY
 from vitcli.core.spec.rows import Probability
 from vitcli.core.spec.task import TaskRow
+from vitcli.plugins.views.numbers import knn_accuracy
 from vitcli.plugins.views.spec import ViewsSpec
 
 
@@ -28,7 +28,7 @@ ROW = TaskRow(
     about="equal, Gaussian embeddings of views (LeJEPA, Balestriero and LeCun 2025)",
     build="vitcli.plugins.lejepa.lejepa:Lejepa",
     spec=LejepaSpec,
-    headline=KNN_ACCURACY,
+    headline=knn_accuracy,
     reports=("loss", "invariance", "sigreg", "spread"),
     recorded=("knn_accuracy",),
     uses_labels=False,

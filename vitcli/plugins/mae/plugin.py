@@ -2,5 +2,11 @@ from vitcli.plugin import Plugin
 
 plugin = Plugin(
     about="masked autoencoders (He et al. 2022)",
-    rows={"task.name": {"mae": "vitcli.plugins.mae.spec:ROW"}},
+    rows={
+        "task.name": {"mae": "vitcli.plugins.mae.spec:ROW"},
+        "number": {
+            "masked_mse": "vitcli.plugins.mae.numbers:masked_mse",
+            "mse_ratio": "vitcli.plugins.mae.numbers:mse_ratio",
+        },
+    },
 )

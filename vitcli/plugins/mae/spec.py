@@ -4,13 +4,13 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from vitcli.core.metric import MASKED_MSE
 from vitcli.core.spec.data import DataSpec
 from vitcli.core.spec.families import VitSpec
 from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.slots import PATCH_EMBEDS
 from vitcli.core.spec.task import TaskRow, TaskSpec
 from vitcli.core.spec.train import TrainSpec
+from vitcli.plugins.mae.numbers import masked_mse
 
 
 class MaskingSpec(TaskSpec):
@@ -78,7 +78,7 @@ ROW = TaskRow(
     about="masked autoencoder: reconstruct masked patches (He et al. 2022)",
     build="vitcli.plugins.mae.mae:Mae",
     spec=MaeSpec,
-    headline=MASKED_MSE,
+    headline=masked_mse,
     recorded=("masked_mse", "mse_ratio"),
     uses_labels=False,
 )

@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from vitcli.core.metric import ACCURACY, METRICS, Metric
+from vitcli.core.metric import ACCURACY, METRICS, NUMBERS, Metric
 
 SHARES, GAINS, ERRORS, LOSSES, SPLITS = (
     frozenset(words.split())
@@ -33,7 +33,7 @@ def metric_of_column(name: str, *, lower_is_better: bool | None = None) -> Metri
     key = "".join(word for word in words if word not in SPLITS)
     if re.search(r"[^\w\s/.,@%()\[\]:-]|(?<!\w)-", name):  # -loss is no loss
         key = ""
-    rows = {each.replace("_", ""): row for each, row in METRICS.items()}
+    rows = {each.replace("_", ""): row for each, row in [*METRICS.items(), *NUMBERS.items()]}
     aliases = dict.fromkeys(("acc", "acc1", "top1", "top1acc", "top1accuracy"), ACCURACY)
     metric = rows.get(key) or aliases.get(key)
     if metric is None and key in SHARES | GAINS | ERRORS | LOSSES:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.core.metric import METRICS, Metric, metric_of
+from vitcli.core.metric import Metric, metric_of
 from vitcli.core.metrics.classification import Scores
 from vitcli.runner.evaluate.trained_run import load_trained_run, score_of
 from vitcli.runner.evaluate.weights import UNTRAINED
@@ -64,8 +64,8 @@ class Evaluation:
             }
             facts += [interval_fact(scores.accuracy_interval, split)]
             facts += hidden(**balance) if scores.has_equal_classes else facts_of(**balance)
-            shown = {n: others[n] for n in others if n in METRICS and n != "balanced_accuracy"}
-            measures = [METRICS[n] for n in shown]
+            rows = (metric_of(name) for name in others if name != "balanced_accuracy")
+            measures = [row for row in rows if row]
         record = read_record(self.run)
         trained = record.result or record.reached
         kept = ("epochs", "train_seconds", "images_per_second")

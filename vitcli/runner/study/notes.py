@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from vitcli.core.metric import METRICS
+from vitcli.core.metric import metric_of
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.study.result import EARLY_STOPPING, MIN_PAIRS, StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, num_tests, sampling_error
@@ -110,7 +110,7 @@ def _differences(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
 
 def _without_images(doc: StudyResult) -> str:
     """Return why intervals do not count the chance of the test images."""
-    metric = METRICS.get(doc.headline.name)
+    metric = metric_of(doc.headline.name)
     if not doc.origin and (metric is None or metric.source):
         return f"{doc.headline.label}, an own metric, has no number for each test image"
     return "the predictions are not at hand"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from vitcli.core.metric import METRICS, Metric
+from vitcli.core.metric import Metric, metric_of
 from vitcli.core.spec import Spec
 from vitcli.core.spec.rows import AcceptsList
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
@@ -300,7 +300,7 @@ class Origin(Spec):
     @property
     def metric(self) -> Metric:
         return replace(
-            METRICS.get(self.score) or Metric(name=self.score, label=self.score),
+            metric_of(self.score) or Metric(name=self.score, label=self.score),
             scale=100 if self.unit else 1,
             unit=self.unit,
             digits=self.digits,
