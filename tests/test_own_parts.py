@@ -343,6 +343,7 @@ TIED = "table = nn.Embedding(num_classes, 3); self.head.weight = self.table.weig
         (ZERO, f"{POOLED} + self.means(x)[:, :1] * (type(self.head) is nn.Linear)", "unchanged"),
         (ZERO, f"{POOLED}[:, :1]", "net.py: mat1"),
         (ZERO, "self.head(self.means(x)[:, :, None])", "net.py: mat1"),
+        ("", f"{{'logits': {POOLED}}}", "Net must return logits as one tensor, returned dict"),
         (ZERO, "self.head(self.grown(self.means(x)))", "net.late.bias is built in"),
         ("self.weight = nn.Parameter(torch.ones(1, dtype=torch.cfloat))", POOLED, "is complex"),
         ("Net.get_extra_state = lambda self: {'t': 1}", POOLED, "_extra_state is a dict"),
@@ -452,12 +453,16 @@ def test_an_own_metric_of_any_name_keeps_its_number_unit_and_label(tiny):
     assert "note: not measured: parameters, test_hit and gain_seconds" in talk
 
 
-WRONG_METRICS = {"'abc'": "metric wrong returned str", "1 / 0": "in wrong: ZeroDivisionError"}
+WRONG_METRICS = {
+    "'abc'": "metric wrong returned str",
+    "1 / 0": "in wrong: ZeroDivisionError",
+    "(seen.append(logits.sum()), sum(seen) / len(seen))[1]": "metric wrong gave other numbers",
+}
 
 
 @pytest.mark.parametrize("value", WRONG_METRICS)
 def test_a_wrong_metric_is_named_with_its_file_and_the_others_are_not(small_check, value):
-    text = "from vitcli.parts import metric\n"
+    text = "from vitcli.parts import metric\nseen = []\n"
     for name, returned in (("wrong", value), ("right", "0.5")):
         text += f"@metric\ndef {name}(logits, labels):\n    return {returned}\n"
     Path("own.py").write_text(text)
