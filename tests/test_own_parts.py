@@ -251,6 +251,42 @@ def test_workers_run_no_code_of_a_teacher_that_nobody_named(tiny):
     assert "test_zz" not in read_record(RunDir(Path("runs/mine/a/seed1"))).result
 
 
+SET = """
+from torch import nn
+from vitcli.parts import ffn
+
+@ffn
+class Gate(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.gate, self.out = (nn.Linear(shape.embed_dim, shape.embed_dim) for _ in range(2))
+        %s
+    def forward(self, x):
+        return self.out(x) * self.gate(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "is_kept"),
+    [
+        ("nn.init.zeros_(self.gate.weight)", (True, False)),
+        ("nn.init.eye_(self.gate.weight)", (True, False)),
+        ("nn.init.constant_(self.gate.bias, -4.0)", (False, True)),
+        ("pass", (False, False)),
+    ],
+)
+def test_initial_weights_that_an_own_part_sets_stay(here, line, is_kept):
+    Path("own.py").write_text(SET % line)
+    own_code.load([Path("own.py")])
+    sizes = {"img_size": (8, 8), "in_chans": 3, "num_classes": 2, "embed_dim": 16, "num_heads": 2}
+    model: Any = build_model(model_spec(ffn="Gate", init="xavier_normal", **sizes), 0)
+    for block in model.blocks:
+        layer = block.ffn.inner
+        alone = sys.modules["own"].Gate(model.token_shape).gate
+        assert (layer.gate.weight.equal(alone.weight), layer.gate.bias.equal(alone.bias)) == is_kept
+        assert (layer.out.weight.std() > 0.1, not layer.out.bias.any()) == (True, True)
+
+
 def test_what_an_own_part_does_not_state_is_not_drawn(tiny, every):
     commands.save_picture("x.png", (8, 8))
     for part, problem in (("attention", "attention 'Uniform'"), ("pool", "pooling 'Largest'")):
@@ -307,6 +343,7 @@ TIED = "table = nn.Embedding(num_classes, 3); self.head.weight = self.table.weig
         (ZERO, f"{POOLED} + self.means(x)[:, :1] * (type(self.head) is nn.Linear)", "unchanged"),
         (ZERO, f"{POOLED}[:, :1]", "net.py: mat1"),
         (ZERO, "self.head(self.means(x)[:, :, None])", "net.py: mat1"),
+        ("", f"{{'logits': {POOLED}}}", "Net must return logits as one tensor, returned dict"),
         (ZERO, "self.head(self.grown(self.means(x)))", "net.late.bias is built in"),
         ("self.weight = nn.Parameter(torch.ones(1, dtype=torch.cfloat))", POOLED, "is complex"),
         ("Net.get_extra_state = lambda self: {'t': 1}", POOLED, "_extra_state is a dict"),
@@ -416,12 +453,16 @@ def test_an_own_metric_of_any_name_keeps_its_number_unit_and_label(tiny):
     assert "note: not measured: parameters, test_hit and gain_seconds" in talk
 
 
-WRONG_METRICS = {"'abc'": "metric wrong returned str", "1 / 0": "in wrong: ZeroDivisionError"}
+WRONG_METRICS = {
+    "'abc'": "metric wrong returned str",
+    "1 / 0": "in wrong: ZeroDivisionError",
+    "(seen.append(logits.sum()), sum(seen) / len(seen))[1]": "metric wrong gave other numbers",
+}
 
 
 @pytest.mark.parametrize("value", WRONG_METRICS)
 def test_a_wrong_metric_is_named_with_its_file_and_the_others_are_not(small_check, value):
-    text = "from vitcli.parts import metric\n"
+    text = "from vitcli.parts import metric\nseen = []\n"
     for name, returned in (("wrong", value), ("right", "0.5")):
         text += f"@metric\ndef {name}(logits, labels):\n    return {returned}\n"
     Path("own.py").write_text(text)
@@ -594,6 +635,7 @@ from vitcli.parts import attention
 class Mapped(nn.Module):
     def __init__(self, shape):
         super().__init__()
+        self.softmax_scale = 3.0  # the name of a fact of built-in softmax
     def weights(self, q, k):
         return {weights}
     def forward(self, q, k, v):

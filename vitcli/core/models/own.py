@@ -95,6 +95,9 @@ class OwnModel(ImageModel):
         trained: in both modes, and with the same random numbers.
         """
         kind = type(self.net).__name__
+        if not isinstance(returned := self.net(images), Tensor):
+            got = type(returned).__name__
+            raise ValueError(f"{kind} must return logits as one tensor, returned {got}")
         for is_training in (False, True):
             model = deepcopy(self).train(is_training)
             for parameter in filter(attrgetter("requires_grad"), model.head.parameters()):

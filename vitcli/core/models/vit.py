@@ -14,7 +14,7 @@ from vitcli.core.models.image_model import ImageModel, MappedModel, chosen_layer
 from vitcli.core.models.layers import build_block, build_patch_embed, build_table, make_part
 from vitcli.core.nn.attention import TokenShape, check_shares
 from vitcli.core.nn.block import Block, Branch, drop_path_rates, forward_recomputed
-from vitcli.core.nn.init import init_parts
+from vitcli.core.nn.init import init_parts, keeping_own
 from vitcli.core.nn.pool import ClsPool, Pool
 from vitcli.core.nn.pos_embed import resize_positions
 from vitcli.core.ops.backend import UsesBackend, norm_op_sizes, postpone_sums
@@ -72,8 +72,9 @@ class TokenModel(UsesBackend, ImageModel):
 
     def init_weights(self, draws: Draws) -> None:
         """Initialise all tensors: first with ``init_parts``, then with the scheme ``spec.init``."""
-        init_parts(self, draws)
-        make(INITS[self.spec.init], self, draws)
+        with keeping_own(self):
+            init_parts(self, draws)
+            make(INITS[self.spec.init], self, draws)
 
     def embed(self, images: Tensor) -> Tensor:
         """Return the tokens of images: (B, C, H, W) -> (B, N, D), prefix first.

@@ -8,6 +8,8 @@ and scheme. There are two exceptions: layers whose initial value is a setting, a
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Generator, Tensor, nn
@@ -39,6 +41,32 @@ def init_bias(module: nn.Module) -> None:
     bias = getattr(module, "bias", None)
     if isinstance(bias, nn.Parameter):
         nn.init.zeros_(bias)
+
+
+@contextmanager
+def keeping_own(model: nn.Module) -> Iterator[None]:
+    """Keep what own parts set in layers that a scheme fills: constants such as 0, or an identity.
+
+    Other values may be torch's default draws, in whose place the scheme's come.
+    """
+    own = [part for part in model.modules() if hasattr(part, "own_part")]
+    layers = [layer for part in own for layer in part.modules()]
+    stated = [
+        (parameter, parameter.detach().clone())
+        for layer in layers
+        if isinstance(layer, nn.Linear | nn.Conv2d)
+        for parameter in layer.parameters(recurse=False)
+        if is_stated(parameter)
+    ]
+    yield
+    for parameter, values in stated:
+        parameter.data.copy_(values)
+
+
+def is_stated(values: Tensor) -> bool:
+    """Return whether values are no random draws: at most two different ones, of more values."""
+    most = min(2, values.numel() - 1)
+    return len(values.flatten()[:99].unique()) <= most and len(values.unique()) <= most
 
 
 def init_parts(model: nn.Module, draws: Draws) -> None:

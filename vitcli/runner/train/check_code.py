@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
-from vitcli.core.metric import METRICS, own_metrics
+from vitcli.core.metric import METRICS, Metric, own_metrics
 from vitcli.core.models.own import CLOSE
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import NoMapError
 from vitcli.core.spec.own import FIELDS
 from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.core.train.training import Training
+from vitcli.plugin import load_target
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import OwnCodeError, UserError
 from vitcli.runner.experiment import own_code
@@ -75,7 +76,28 @@ def _check_metrics(device: torch.device) -> list[PartReport]:
             METRICS[name] = row
             reports[name] = _check_part(DEFAULT_TASK, "task.name", device)
             METRICS.update(rows)
+    for name, row in rows.items():
+        if not reports[name].problem:
+            reports[name] = replace(reports[name], problem=_remembers(row))
     return [replace(report, part=name, field="metric") for name, report in reports.items()]
+
+
+def _remembers(metric: Metric) -> str:
+    """Return the problem of a metric whose number depends on the calls before it."""
+    measure, labels = load_target(metric.of_logits), torch.arange(40) % 10
+    generator = torch.Generator().manual_seed(0)
+    one, other = (torch.randn(40, 10, generator=generator).double() for _ in range(2))
+    try:
+        first, _, again = (measure(logits, labels) for logits in (one, other, one))
+    except Exception:  # a metric of certain classes or sizes; the training above measured it
+        return ""
+    if first == again:
+        return ""
+    place = own_code.place_of(measure.args[0])
+    return (
+        f"{place}: metric {metric.name} gave other numbers for the same logits after a call with"
+        " others; keep nothing between calls"
+    )
 
 
 def _check_part(name: str, field: str, device: torch.device) -> PartReport:
