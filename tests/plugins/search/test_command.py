@@ -91,12 +91,12 @@ def test_completion_offers_searches(here, capsys):
 
 
 def test_without_the_plugin_a_search_file_says_what_it_needs(search, monkeypatch):
+    for table in (FILE_KINDS, DOCUMENTS):  # before the variable changes what they restore
+        monkeypatch.setattr(table, "_rows", {**table.built_in})
     monkeypatch.setenv(plugin.VARIABLE, "no:search")
-    monkeypatch.setattr(FILE_KINDS, "_rows", {**FILE_KINDS.built_in})
     needs = "needs the plugin search, which is off"
     assert f"mine.yaml: search: {needs}" in said(2, "train", "mine.yaml")
     assert needs in typed("experiments validate mine.yaml", 2)[0]
-    monkeypatch.setattr(DOCUMENTS, "_rows", {})
     with pytest.raises(InputError, match=needs):
         read_document('{"name": "mine", "searched": {}}')
     listed = json.loads(printed("experiments", "ls", "--json"))["experiments"]
