@@ -429,10 +429,11 @@ def table(
     Raises:
         UserError: The results are missing or damaged, or contradict themselves or a choice.
     """
-    if "table" not in FUNCTIONS:
-        problem = missing_for(FUNCTIONS.field, "table") or "needs the plugin table"
-        raise ConfigError(f"vitcli.table {problem}")
-    return FUNCTIONS["table"](results, on_message, choices)
+    name = "vitcli.table"
+    if name not in FUNCTIONS:
+        problem = missing_for(FUNCTIONS.field, name) or "needs the plugin table"
+        raise ConfigError(f"{name} {problem}")
+    return FUNCTIONS[name](results, on_message, choices)
 
 
 def _check(function: str, fields: Mapping[str, Any]) -> ExperimentSpec:

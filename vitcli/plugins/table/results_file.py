@@ -69,7 +69,9 @@ OTHER_ARRAYS = {"labels": "label", "predictions": "prediction", "predicted": "pr
 OF_IMAGES = {"correct", "label", "prediction", "probability", "logits"}
 FLAGS = {"true": "1", "false": "0"}
 UNITS = {"percent": "in percent", "fraction": "as a fraction of 1", "none": "as it stands"}
-Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(composed)]
+ONE_REPETITION = "keep one repetition, or one row a repetition with the mean of its folds"
+MAX_NAME = 200
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(composed)]
 KnownState = Annotated[State, BeforeValidator(lambda text: STATES.get(text.lower(), text.lower()))]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 PlannedSeeds = Annotated[Count, Field(ge=MIN_PAIRS)]
@@ -112,9 +114,6 @@ class Row(BaseModel):
 
 
 USES = (*Row.model_fields,)[1:]
-
-
-ONE_REPETITION = "keep one repetition, or one row a repetition with the mean of its folds"
 
 
 def _checked(kind: type[BaseModel], fields: Mapping[str, Any], place: str = "") -> BaseModel:
@@ -322,6 +321,11 @@ def _not_seeds(column: str, texts: Iterable[str]) -> re.Match[str] | None:
     return matches[0] or (matches[1] if all(matches[1:]) else None)
 
 
+def _may_be_seed(text: str) -> bool:
+    is_fraction = NUMBER.fullmatch(text) and not WHOLE.fullmatch(text)
+    return not is_fraction and len(text) <= MAX_NAME
+
+
 def _refuse_hidden_folds(
     name: str,
     header: Sequence[str],
@@ -333,8 +337,8 @@ def _refuse_hidden_folds(
     for i, column in enumerate(header):
         trials = [(variant, cells[i]) for variant, (_, cells) in zip(variants, body, strict=True)]
         folds = dict.fromkeys(fold for _, fold in trials if fold)
-        is_share = any(NUMBER.fullmatch(fold) and not WHOLE.fullmatch(fold) for fold in folds)
-        if uses[i] in USES or is_share or len({*trials}) == len({*variants}):
+        is_constant = len({*trials}) == len({*variants})
+        if uses[i] in USES or is_constant or not all(map(_may_be_seed, folds)):
             continue
         match = _not_seeds(column, _varying(column, folds))
         if match and match["fold"]:

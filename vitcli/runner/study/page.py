@@ -48,7 +48,7 @@ def publish_outside(doc: StudyResult, folder: Path, source: Path | None = None) 
     contents = _contents(doc, folder)
     del contents[folder / RESULTS]
     written = {path.relative_to(folder).as_posix(): sha256(x) for path, x in contents.items()}
-    contents |= _texts(doc.model_copy(update={"written": written}), folder)
+    contents |= _texts(doc.replace(written=written), folder)
     if (folder / RESULTS).exists():
         before = read_document(read_bounded(folder / RESULTS, MAX_JSON).decode())
         _refuse_other_source(folder, before, doc)
