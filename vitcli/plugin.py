@@ -169,10 +169,17 @@ def missing_for(field: str, value: object) -> str:
     The row of ``parquet:PATH`` is ``parquet``.
     """
     row = value.partition(":")[0] if isinstance(value, str) else ""
-    for owner, plugin in plugins().items():
-        if row in plugin.rows.get(field, {}) and why_off(owner):
-            return f"needs the plugin {owner}, which is off"
-    return ""
+    return _owner_off(lambda plugin: row in plugin.rows.get(field, {}))
+
+
+def missing_for_command(name: str) -> str:
+    return _owner_off(lambda plugin: name in plugin.commands)
+
+
+def _owner_off(adds: Callable[[Plugin], bool]) -> str:
+    owners = (name for name, plugin in plugins().items() if adds(plugin) and why_off(name))
+    owner = next(owners, "")
+    return f"needs the plugin {owner}, which is off" if owner else ""
 
 
 @cache

@@ -119,6 +119,11 @@ class Commands(TyperGroup):
         except KeyboardInterrupt as error:
             stop(error)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if missing := plugin.missing_for_command(args[0]):
+            raise ConfigError(f"{args[0]}: {missing}")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         try:
             require_working_folder()
