@@ -96,9 +96,8 @@ class OwnModel(ImageModel):
         """
         kind = type(self.net).__name__
         if not isinstance(returned := self.net(images), Tensor):
-            raise ValueError(
-                f"{kind} must return logits as one tensor, returned {type(returned).__name__}"
-            )
+            what = type(returned).__name__
+            raise ValueError(f"{kind} must return logits as one tensor, returned {what}")
         for is_training in (False, True):
             model = deepcopy(self).train(is_training)
             for parameter in filter(attrgetter("requires_grad"), model.head.parameters()):
