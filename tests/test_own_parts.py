@@ -110,6 +110,7 @@ def tutorial(tiny, monkeypatch) -> list[str]:
     text = PAGE.read_text().replace("base: quickstart", f"base: {tiny}")
     text = text.replace("seeds: [0, 1, 2]", "seeds: [0]\ntrain: {epochs: 1}")
     for name, body in re.findall(r"^```python\n# (\S+)\n(.*?)^```$", text, re.M | re.S):
+        Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(body)
     (study,) = re.findall(r"^```yaml\n(.*?)^```$", text, re.M | re.S)
     Path("cosine-study.yaml").write_text(study)

@@ -19,7 +19,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast, get_args
 
 from vitcli.version import __version__
 
@@ -215,9 +215,18 @@ class Registry(MutableMapping[str, T]):
         row = self._rows[name]
         if isinstance(row, str):
             loaded = load_target(row)
-            if not self.is_read(name):  # the decorator of an own part has added it
+            if not self.is_read(name):  # a decorator of vitcli.parts adds the row by itself
+                self._require_row(name, row, loaded)
                 self._rows[name] = loaded
         return cast(T, self._rows[name])
+
+    def _require_row(self, name: str, target: str, loaded: object) -> None:
+        kind: Any = get_args(self.__orig_class__)[0]  # type: ignore[attr-defined]
+        if isinstance(kind, type) and not isinstance(loaded, kind):
+            raise TypeError(
+                f"{target} is no {kind.__name__} for {self.field} {name}; a decorator of"
+                f" vitcli.parts needs name={name!r}"
+            )
 
     def is_read(self, name: str) -> bool:
         """Return whether a row is there, and not only its text."""

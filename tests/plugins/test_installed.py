@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,13 +13,25 @@ import pytest
 from vitcli.version import PACKAGE
 
 PROJECT = Path(__file__).with_name("package")
+DOCS = PACKAGE.parent / "docs"
+
+
+def files_of(page: str) -> dict[str, str]:
+    """Return the files that a page shows: each begins with a comment that is its name."""
+    blocks = re.findall(
+        r"^```\w+\n# (\S+\.\w+)\n(.*?)^```$", (DOCS / page).read_text(), re.M | re.S
+    )
+    return dict(blocks)
 
 
 @pytest.fixture(scope="module")
 def rings(tmp_path_factory) -> Path:
-    target = tmp_path_factory.mktemp("site")
+    return install(PROJECT, tmp_path_factory.mktemp("site"))
+
+
+def install(project: Path, target: Path) -> Path:
     options = ["-q", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(target)]
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(PROJECT)], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(project)], check=True)
     return target
 
 
@@ -39,13 +52,34 @@ def listed(where: Path, **variables: str) -> dict:
     return {row["name"]: row for row in rows}
 
 
+def test_the_page_shows_the_package():
+    shown = files_of("reference/plugins.md")
+    assert len(shown) == 7
+    assert shown == {name: (PROJECT / name).read_text() for name in shown}
+
+
+def test_the_package_of_the_tutorial_works(tiny):
+    for name, text in files_of("tutorials/own-part.md").items():
+        folder = {"cosine.py": "vitcli_cosine"}.get(name, "")
+        path = Path("project", folder, name)
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(text)
+    site = install(Path("project").absolute(), Path("site").absolute())
+    words = ("train", tiny, "-s", "model.attention=Cosine", "--stop-after", 1, "-o", "run")
+    vitcli(*words, where=site)
+    assert "vitcli-cosine: '0.1'" in Path("run/config.yaml").read_text()
+
+
 def test_an_installed_plugin_adds_a_part_a_command_and_an_option(rings, tiny):
     row = listed(rings)["rings"]
     assert (row["state"], row["version"], row["package"]) == ("on", "0.3", "vitcli-rings")
     words = ("train", tiny, "-s", "model.attention=rings", "--stop-after", 1, "-o", "run")
     vitcli(*words, where=rings)
     assert "vitcli-rings: '0.3'" in Path("run/config.yaml").read_text()
-    assert json.loads(vitcli("roundness", "run", where=rings))["roundness"] == 2
+    assert json.loads(vitcli("roundness", "run", "--json", where=rings))["roundness"] > 0
+    vitcli("train", tiny, "-s", "task.name=confident", "--epochs", 1, "-o", "sure", where=rings)
+    vitcli("visualize", "sure", "--what", "sizes", where=rings)
+    assert Path("figures/sure/sizes.png").is_file()
     assert json.loads(vitcli("eval", "run", "--rings", "--json", where=rings))["rings"] == "test"
     assert "vitcli-rings" in vitcli("train", "--resume", "run", code=2)
     assert "rings" in vitcli("runs", "show", "run")
@@ -59,7 +93,7 @@ def test_an_installed_plugin_adds_a_part_a_command_and_an_option(rings, tiny):
     [
         ("from vitcli.plugin", "from vitcli.plugins_of_1999", "ModuleNotFoundError"),
         ("plugin = Plugin", "plugin = dict", "no Plugin"),
-        ('"model.attention": {"rings"', '"task.name": {"mae"', "task.name mae"),
+        ('"confident": ', '"mae": ', "task.name mae"),
         ('"roundness": "', '"explain": "', "the command explain"),
     ],
 )

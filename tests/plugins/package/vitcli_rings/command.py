@@ -1,16 +1,12 @@
-import typer
-
 from vitcli.cli.console import emit_report
+from vitcli.cli.options import Format, Run
 from vitcli.runner.report.report import Fact, Report
-from vitcli.runner.run.folder import find_run
 
 
-def roundness(run: str) -> None:
+def roundness(run: Run, form: Format = "text") -> None:
     """Say how round a model is."""
-    emit_report(Report(facts=[Fact("roundness", find_run(run).spec().model.depth)]), "json")
+    from vitcli.runner.evaluate.weights import load_model  # torch only now, not for --help
 
-
-def count(
-    run: str, common: dict, *, rings: bool = typer.Option(False, "--rings", help="Count rings.")
-) -> tuple[Report, None] | None:
-    return (Report(facts=[Fact("rings", common["split"])]), None) if rings else None
+    weights = [value.flatten() for value in load_model(run).state_dict().values()]
+    large = sum(int((value.abs() > 0.1).sum()) for value in weights)
+    emit_report(Report(facts=[Fact("run", run), Fact("roundness", large)]), form)
