@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def vitcli(*words: object, where: Path | None = None, code: int = 0, **variables
     return done.stdout if not code else done.stderr
 
 
-def listed(where: Path, **variables: str) -> dict:
+def listed(where: Path, **variables: Any) -> dict:
     rows = json.loads(vitcli("plugins", "--json", where=where, **variables))["plugins"]
     return {row["name"]: row for row in rows}
 
