@@ -12,6 +12,7 @@ Its module ``plugin.py`` says what it adds, as text that is imported when it is 
 import hashlib
 import os
 import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -149,9 +150,20 @@ def commands() -> dict[str, str]:
     return {name: target for plugin in active() for name, target in plugin.commands.items()}
 
 
-def options_of(command: str) -> list[Callable[..., Any]]:
-    """Return the functions that add options to a command."""
-    return [load_target(row.options[command]) for row in active() if command in row.options]
+def options_of(command: str) -> list[str]:
+    """Return the functions that add options to a command, each as "module:name"."""
+    return [plugin.options[command] for plugin in active() if command in plugin.options]
+
+
+def locate_in_plugin(error: BaseException) -> str:
+    """Return file, line and text of an error inside an installed plugin; else nothing."""
+    frames = traceback.extract_tb(error.__traceback__)
+    for name, plugin in plugins().items():
+        own = [frame for frame in frames if Path(frame.filename).is_relative_to(plugin.folder)]
+        if own and plugin.package != GROUP:
+            place = f"{own[-1].filename}:{own[-1].lineno}"
+            return f"plugin {name}: {place}: {type(error).__name__}: {error}"
+    return ""
 
 
 def package_of(module: str) -> str:

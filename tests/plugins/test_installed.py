@@ -107,3 +107,19 @@ def test_a_broken_plugin_is_one_line_and_the_rest_works(rings, tmp_path, here, o
     talk = vitcli("roundness", "run", where=site, code=2)
     assert talk.count("warning") == 1
     assert "the plugin rings is off" in talk
+
+
+@pytest.mark.parametrize("module", ["command", "option", "attention"])
+def test_an_error_in_what_is_used_is_one_line(rings, tmp_path, tiny, module):
+    site = shutil.copytree(rings, tmp_path / "site", ignore=shutil.ignore_patterns("*.pyc"))
+    path = site / "vitcli_rings" / f"{module}.py"
+    path.write_text("1 / 0\n")
+    place = f"{path}:1: ZeroDivisionError"
+    if module == "command":
+        assert "ZeroDivisionError" in vitcli("--help", where=site)
+        assert place in vitcli("roundness", "run", where=site, code=2)
+    elif module == "option":
+        assert "--rings" not in vitcli("eval", "--help", where=site)
+    else:
+        words = ("train", tiny, "-s", "model.attention=rings", "--dry-run")
+        assert place in vitcli(*words, where=site, code=2)

@@ -88,6 +88,16 @@ def load_command(name: str) -> Any:
     return loaded
 
 
+def short_help(name: str, room: int) -> str:
+    try:
+        text: str = load_command(name).get_short_help_str(room)
+    except Exception as error:
+        text = plugin.locate_in_plugin(error)
+        if not text:
+            raise
+    return text
+
+
 class Commands(TyperGroup):
     """Turn a user's mistake into a message and an exit code; a bug shows its traceback."""
 
@@ -103,8 +113,8 @@ class Commands(TyperGroup):
         room = formatter.width - 6 - max(map(len, self.commands))
         for title in ("Commands", "Commands of plugins"):
             shown = [
-                (name, command.get_short_help_str(room))
-                for name, command in self.commands.items()
+                (name, short_help(name, room))
+                for name in self.commands
                 if (name in added) == (title != "Commands")
             ]
             if shown:
@@ -132,6 +142,8 @@ class Commands(TyperGroup):
             refuse(error, ctx)
         except KeyboardInterrupt as error:
             stop(error)
+        except (typer.Exit, typer.Abort):
+            raise
         except BaseException as error:  # SystemExit of own code, too
             mistake = error if isinstance(error, UserError) else as_user_error(error)
             if mistake is None:
@@ -150,9 +162,11 @@ def require_working_folder() -> None:
 
 def as_user_error(error: BaseException) -> UserError | None:
     """Return what an error says about own code, a file, memory or a GPU; None for a bug."""
-    code = sys.modules.get("vitcli.runner.experiment.own_code")
-    if code and not os.environ.get("VITCLI_TRACEBACK") and (text := code.locate_in_own_code(error)):
-        return ConfigError(f"{text} (VITCLI_TRACEBACK=1 shows where)")
+    if not os.environ.get("VITCLI_TRACEBACK"):
+        code = sys.modules.get("vitcli.runner.experiment.own_code")
+        text = (code and code.locate_in_own_code(error)) or plugin.locate_in_plugin(error)
+        if text:
+            return ConfigError(f"{text} (VITCLI_TRACEBACK=1 shows where)")
     if isinstance(error, OSError):
         return None if os.environ.get("VITCLI_TRACEBACK") else _as_file_error(error)
     if not isinstance(error, MemoryError | RuntimeError):

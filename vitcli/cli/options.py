@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import QUIET, only_results
-from vitcli.plugin import missing_for, options_of, rows_of
+from vitcli.cli.console import QUIET, only_results, say
+from vitcli.plugin import load_target, locate_in_plugin, missing_for, options_of, rows_of
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.files import require_utf8
 
@@ -263,7 +263,14 @@ def with_plugins(name: str) -> Callable[..., Any]:
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        functions = options_of(name)
+        functions = list[Any]()
+        for target in options_of(name):
+            try:
+                functions.append(load_target(target))
+            except Exception as error:
+                if not (problem := locate_in_plugin(error)):
+                    raise
+                say(f"warning: {problem}")
         taken = {function: _keywords(function) for function in functions}
 
         @wraps(command)
