@@ -32,6 +32,13 @@ T = TypeVar("T")
 VARIABLE = "VITCLI_PLUGINS"
 """Variable of the environment: ``no:NAME``, several separated by commas, switches plugins off."""
 OFF = "no:"
+TABLES = (
+    *("task.name", "model.family", "model.attention", "model.ffn", "model.norm", "model.pos_embed"),
+    *("model.patch_embed", "model.pool", "optim.name", "optim.schedule", "data.name"),
+    *("data.augment.policy", "extra", "metric", "number", "figure", "interactive figure"),
+    *("map page", "tracker", "engine", "file", "design", "study.figure", "document", "python"),
+)
+"""The tables that plugins add rows to; docs/reference/plugins.md says what each holds."""
 GROUP = "vitcli"
 """Entry point of installed packages with a plugin: its name is the plugin's."""
 
@@ -113,6 +120,8 @@ def _installed(point: EntryPoint) -> Plugin:
         plugin = point.load()
         if not isinstance(plugin, Plugin):
             raise TypeError(f"{point.value} is no Plugin")
+        if unknown := sorted(plugin.rows.keys() - {*TABLES}):
+            raise ValueError(f"there is no table {unknown[0]!r}")
     except (Exception, SystemExit) as error:
         problem = " ".join(f"{type(error).__name__}: {error}".split())
         return Plugin(about="", package=package, version=version, problem=problem)
@@ -168,9 +177,10 @@ def locate_in_plugin(error: BaseException) -> str:
 
 def package_of(module: str) -> str:
     """Return the installed package whose plugin adds rows of this module; empty text for others."""
+    root = module.partition(".")[0]
     for plugin in plugins().values():
         rows = [target for rows in plugin.rows.values() for target in rows.values()]
-        if plugin.package != GROUP and any(re.split("[.:]", row)[0] == module for row in rows):
+        if plugin.package != GROUP and any(re.split("[.:]", row)[0] == root for row in rows):
             return plugin.package
     return ""
 
@@ -205,6 +215,11 @@ def load_target(target: Target | None) -> Any:
     return getattr(import_module(module), name)
 
 
+def _with_source(row: Any, package: str) -> Any:
+    """Return a row with the package as its source, whose version belongs to the configuration."""
+    return replace(row, source=package) if package and getattr(row, "source", None) == "" else row
+
+
 class Registry(MutableMapping[str, T]):
     """The table of a field, of an experiment or of a room; plugins and own code add to it.
 
@@ -229,7 +244,7 @@ class Registry(MutableMapping[str, T]):
             loaded = load_target(row)
             if not self.is_read(name):  # a decorator of vitcli.parts adds the row by itself
                 self._require_row(name, row, loaded)
-                self._rows[name] = loaded
+                self._rows[name] = _with_source(loaded, package_of(row.partition(":")[0]))
         return cast(T, self._rows[name])
 
     def _require_row(self, name: str, target: str, loaded: object) -> None:

@@ -68,7 +68,7 @@ def test_the_package_of_the_tutorial_works(tiny):
     site = install(Path("project").absolute(), Path("site").absolute())
     words = ("train", tiny, "-s", "model.attention=Cosine", "--stop-after", 1, "-o", "run")
     vitcli(*words, where=site)
-    assert "vitcli-cosine: '0.1'" in Path("run/config.yaml").read_text()
+    assert "vitcli-cosine: 0.1 " in Path("run/config.yaml").read_text()
 
 
 def test_an_installed_plugin_adds_a_part_a_command_and_an_option(rings, tiny):
@@ -76,7 +76,7 @@ def test_an_installed_plugin_adds_a_part_a_command_and_an_option(rings, tiny):
     assert (row["state"], row["version"], row["package"]) == ("on", "0.3", "vitcli-rings")
     words = ("train", tiny, "-s", "model.attention=rings", "--stop-after", 1, "-o", "run")
     vitcli(*words, where=rings)
-    assert "vitcli-rings: '0.3'" in Path("run/config.yaml").read_text()
+    assert "vitcli-rings: 0.3 " in Path("run/config.yaml").read_text()
     assert json.loads(vitcli("roundness", "run", "--json", where=rings))["roundness"] > 0
     vitcli("train", tiny, "-s", "task.name=confident", "--epochs", 1, "-o", "sure", where=rings)
     vitcli("visualize", "sure", "--what", "sizes", where=rings)
@@ -96,6 +96,7 @@ def test_an_installed_plugin_adds_a_part_a_command_and_an_option(rings, tiny):
         ("plugin = Plugin", "plugin = dict", "no Plugin"),
         ('"confident": ', '"mae": ', "task.name mae"),
         ('"roundness": "', '"explain": "', "the command explain"),
+        ('"figure": ', '"figur": ', "no table 'figur'"),
     ],
 )
 def test_a_broken_plugin_is_one_line_and_the_rest_works(rings, tmp_path, here, old, new, reason):

@@ -56,6 +56,7 @@ def test_without_a_plugin_its_rows_and_commands_and_what_needs_it_are_gone(monke
 
 def test_a_switch_holds_for_one_command(monkeypatch):
     assert "needs the plugin explain" in said(2, "-p", "no:explain", "explain")
+    assert "needs the plugin page" in said(2, "-p", "no:page", "runs", "page")
     assert not os.environ.get(plugin.VARIABLE)
     assert "no:nothing" in said(2, "-p", "no:nothing", "plugins")
     assert not os.environ.get(plugin.VARIABLE)

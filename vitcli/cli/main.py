@@ -4,6 +4,7 @@ import errno
 import importlib
 import logging
 import os
+import re
 import signal
 import sys
 import time
@@ -72,8 +73,12 @@ class LazyCommands(Mapping[str, Any]):
         return len(list(iter(self)))
 
 
-@cache
 def load_command(name: str) -> Any:
+    return _load(name, os.environ.get(plugin.VARIABLE, ""))
+
+
+@cache
+def _load(name: str, switches: str) -> Any:
     module, _, function = all_commands()[name].partition(":")
     command = getattr(importlib.import_module(module), function)
     app = group()
@@ -128,11 +133,6 @@ class Commands(TyperGroup):
             refuse(error, ctx)
         except KeyboardInterrupt as error:
             stop(error)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if missing := plugin.missing_for_command(args[0]):
-            raise ConfigError(f"{args[0]}: {missing}")
-        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -210,6 +210,11 @@ def refuse(error: Any, context: typer.Context) -> NoReturn:
         raise error
     message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
     command = (error.ctx or context).command_path
+    if unknown := re.match(r"no such command '(.*?)'", message, re.IGNORECASE):
+        name = " ".join([*command.split()[1:], unknown[1]])
+        if missing := plugin.missing_for_command(name):
+            say_error(f"{name}: {missing}")
+            raise typer.Exit(2) from error
     say_error(f"{message[:1].lower()}{message[1:]} (see '{command} --help')")
     raise typer.Exit(2) from error
 
@@ -230,6 +235,10 @@ def switch_off(context: typer.Context, switches: list[str] | None) -> None:
     before = os.environ.get(plugin.VARIABLE, "")
     wanted = ",".join([before, *(switches or ())])
     known = {f"{plugin.OFF}{name}" for name in plugin.plugins()}
+    for switch in plugin.switches(before):
+        if switch.startswith(plugin.OFF) and switch not in known:
+            say(f"warning: {plugin.VARIABLE}: there is no plugin {switch.removeprefix(plugin.OFF)}")
+            known.add(switch)
     for switch in plugin.switches(wanted):
         if switch not in known:
             raise typer.BadParameter(

@@ -140,7 +140,7 @@ def missing_plugins(runs: Sequence["RunRecord"]) -> list[str]:
 
     names: dict[str, list[str]] = {}
     for run in runs:
-        names.setdefault(missing_plugin(run.config), []).append(run.name)
+        names.setdefault(missing_plugin(run.config, run.plugins), []).append(run.name)
     return [f"{reason}: {', '.join(found)}" for reason, found in names.items() if reason]
 
 

@@ -1,6 +1,6 @@
 """The table of training objectives, and the base of their specs.
 
-The spec of an objective is in its room, ``core.objectives.NAME.spec``, and found through its row.
+The spec of an objective is in its plugin, ``vitcli.plugins.NAME.spec``, and found through its row.
 """
 
 from dataclasses import dataclass, replace

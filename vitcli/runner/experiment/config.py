@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from vitcli.core.spec import DATA_SETS, FAMILIES, ExperimentSpec, ModelSpec, TaskSpec
 from vitcli.core.spec.families import FAMILY
-from vitcli.core.spec.own import FIELDS, PARTS
+from vitcli.core.spec.own import FIELDS
 from vitcli.core.spec.task import TASK
 from vitcli.plugin import load_target
 from vitcli.runner.errors import ConfigError, OwnCodeError
@@ -323,7 +323,7 @@ def parse_experiment(
         raise ConfigError(with_place(place, first["loc"], problem)) from error
     if copies and (other := own_code.sources_of(spec) - code.keys()):
         raise OwnCodeError(own_code.needed(missing or [*other], copies))
-    if PARTS and not copies and (used := own_code.code_of(spec)):
+    if not copies and (used := own_code.code_of(spec)):
         spec = spec.replace(code=used)
     return spec if is_stored else _refuse_training(spec, place)
 

@@ -296,8 +296,10 @@ def _identity(name: str) -> str | None:
         return PYTHON if name.removeprefix(PYTHON) in PARTS.values() else None
     if not _is_file(name):
         load_packages()
-        of_plugins = {plugin.package for plugin in active()}
-        return version(name) if name in of_plugins.union(state.packages or ()) else None
+        of_plugin = next((plugin for plugin in active() if plugin.package == name), None)
+        if of_plugin:
+            return f"{of_plugin.version} {of_plugin.sha256[:12]}"
+        return version(name) if name in (state.packages or ()) else None
     module = Path(name).stem
     if module in {imported.partition(".")[0] for imported in TEXTS} & sys.modules.keys():
         file = Path(str(sys.modules[module].__file__))
@@ -326,6 +328,11 @@ def missing_code(code: Mapping[str, str], copies: Path | None = None) -> list[st
         load_copies({name: code[name] for name in missing}, copies)
         missing = []
     for name, digest in code.items():
+        if name not in missing and not _is_file(name) and _is_other_plugin(name, digest):
+            raise OwnCodeError(
+                f"the package {name} is {_identity(name)} (version, SHA-256), the run was trained"
+                f" with {digest}; install that"
+            )
         if name not in missing and _is_file(name) and _identity(name) != digest:
             raise OwnCodeError(
                 f"{state.codes[name].path}: differs from the {name} of the run (SHA-256"
@@ -333,6 +340,10 @@ def missing_code(code: Mapping[str, str], copies: Path | None = None) -> list[st
                 + (f", or {copies / name}" if copies and (copies / name).exists() else "")
             )
     return missing
+
+
+def _is_other_plugin(package: str, stored: str) -> bool:
+    return any(plugin.package == package for plugin in active()) and _identity(package) != stored
 
 
 def load_copies(hashes: Mapping[str, str], copies: Path) -> None:
@@ -494,7 +505,7 @@ def missing_plugin(config: Mapping[str, Any], recorded: Collection[str] = ()) ->
     for name in recorded:
         if name not in plugins():
             return f"needs the plugin {name}, which is not installed"
-    if "code" in config or "base" in config:
+    if config.get("code") or "base" in config:
         return ""
     for table in (*FIELDS.values(), DATA_READERS):
         for part in _parts(config):
