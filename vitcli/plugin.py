@@ -39,6 +39,8 @@ TABLES = (
     *("map page", "tracker", "engine", "file", "design", "study.figure", "document", "python"),
 )
 """The tables that plugins add rows to; docs/reference/plugins.md says what each holds."""
+DOORS = ("eval",)
+"""Commands that take options of plugins."""
 GROUP = "vitcli"
 """Entry point of installed packages with a plugin: its name is the plugin's."""
 
@@ -122,6 +124,8 @@ def _installed(point: EntryPoint) -> Plugin:
             raise TypeError(f"{point.value} is no Plugin")
         if unknown := sorted(plugin.rows.keys() - {*TABLES}):
             raise ValueError(f"there is no table {unknown[0]!r}")
+        if closed := sorted(plugin.options.keys() - {*DOORS}):
+            raise ValueError(f"{closed[0]!r} takes no options of plugins")
     except (Exception, SystemExit) as error:
         problem = " ".join(f"{type(error).__name__}: {error}".split())
         return Plugin(about="", package=package, version=version, problem=problem)
@@ -176,13 +180,23 @@ def locate_in_plugin(error: BaseException) -> str:
 
 
 def package_of(module: str) -> str:
-    """Return the installed package whose plugin adds rows of this module; empty text for others."""
-    root = module.partition(".")[0]
-    for plugin in plugins().values():
+    """Return the installed package with a plugin that this module belongs to; else nothing."""
+    name = _installed_plugin_of(module)
+    return plugins()[name].package if name else ""
+
+
+def _installed_plugin_of(module: str) -> str:
+    root = re.split("[.:]", module)[0]
+    for name, plugin in plugins().items():
         rows = [target for rows in plugin.rows.values() for target in rows.values()]
-        if plugin.package != GROUP and any(re.split("[.:]", row)[0] == root for row in rows):
-            return plugin.package
+        targets = [*rows, *plugin.commands.values(), *plugin.options.values()]
+        if plugin.package != GROUP and any(re.split("[.:]", each)[0] == root for each in targets):
+            return name
     return ""
+
+
+class PluginError(Exception):
+    """What an installed plugin names cannot be imported."""
 
 
 def missing_for(field: str, value: object) -> str:
@@ -212,7 +226,13 @@ def load_target(target: Target | None) -> Any:
     if not isinstance(target, str):
         return target
     module, _, name = target.partition(":")
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except Exception as error:
+        if not (plugin := _installed_plugin_of(module)):
+            raise
+        problem = f"plugin {plugin}: {target}: {type(error).__name__}: {error}"
+        raise PluginError(locate_in_plugin(error) or problem) from error
 
 
 def _with_source(row: Any, package: str) -> Any:
@@ -244,7 +264,7 @@ class Registry(MutableMapping[str, T]):
             loaded = load_target(row)
             if not self.is_read(name):  # a decorator of vitcli.parts adds the row by itself
                 self._require_row(name, row, loaded)
-                self._rows[name] = _with_source(loaded, package_of(row.partition(":")[0]))
+                self._rows[name] = _with_source(loaded, package_of(row))
         return cast(T, self._rows[name])
 
     def _require_row(self, name: str, target: str, loaded: object) -> None:

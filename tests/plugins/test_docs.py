@@ -3,7 +3,7 @@
 import re
 from dataclasses import fields
 
-from vitcli.plugin import TABLES, Plugin
+from vitcli.plugin import DOORS, TABLES, Plugin
 from vitcli.version import PACKAGE
 
 PAGE = (PACKAGE.parent / "docs/reference/plugins.md").read_text()
@@ -17,4 +17,4 @@ def test_each_hook_is_documented():
     assert tables == {*TABLES}
     stated = {field.name for field in fields(Plugin)} - SET_BY_VITCLI
     assert not {name for name in tables | stated if f"`{name}`" not in PAGE}
-    assert set(re.findall(r'with_plugins\("([^"]+)"\)', sources)) == {"eval"}
+    assert set(re.findall(r'with_plugins\("([^"]+)"\)', sources)) == {*DOORS}

@@ -97,6 +97,7 @@ def test_an_installed_plugin_adds_a_part_a_command_and_an_option(rings, tiny):
         ('"confident": ', '"mae": ', "task.name mae"),
         ('"roundness": "', '"explain": "', "the command explain"),
         ('"figure": ', '"figur": ', "no table 'figur'"),
+        ('{"eval": ', '{"train": ', "'train' takes no options"),
     ],
 )
 def test_a_broken_plugin_is_one_line_and_the_rest_works(rings, tmp_path, here, old, new, reason):
@@ -121,6 +122,10 @@ def test_an_error_in_what_is_used_is_one_line(rings, tmp_path, tiny, module):
         assert place in vitcli("roundness", "run", where=site, code=2)
     elif module == "option":
         assert "--rings" not in vitcli("eval", "--help", where=site)
+        path.write_text("def rings(run, common, *, probe: bool = False): ...\n")
+        assert "neighbours" in vitcli("eval", "--help", where=site)
+        path.unlink()
+        assert "--probe" in vitcli("eval", "--help", where=site)
     else:
         words = ("train", tiny, "-s", "model.attention=rings", "--dry-run")
         assert place in vitcli(*words, where=site, code=2)

@@ -84,6 +84,8 @@ def evaluate(
     emit_report(report, form)
     if min_accuracy is None:
         return
+    if accuracy is None and (asked := next((name for name, value in ways.items() if value), "")):
+        raise ConfigError(f"--min-accuracy: {asked} has no accuracy here")
     if accuracy is None:
         raise ConfigError(
             f"--min-accuracy: {run} is not a classifier, or no image has one of the classes;"

@@ -1,7 +1,6 @@
 """The Typer application: its commands, and the exit codes of errors."""
 
 import errno
-import importlib
 import logging
 import os
 import re
@@ -79,8 +78,7 @@ def load_command(name: str) -> Any:
 
 @cache
 def _load(name: str, switches: str) -> Any:
-    module, _, function = all_commands()[name].partition(":")
-    command = getattr(importlib.import_module(module), function)
+    command = plugin.load_target(all_commands()[name])
     app = group()
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name)
@@ -96,10 +94,8 @@ def _load(name: str, switches: str) -> Any:
 def short_help(name: str, room: int) -> str:
     try:
         text: str = load_command(name).get_short_help_str(room)
-    except Exception as error:
-        text = plugin.locate_in_plugin(error)
-        if not text:
-            raise
+    except plugin.PluginError as error:
+        text = str(error)
     return text
 
 
@@ -164,7 +160,8 @@ def as_user_error(error: BaseException) -> UserError | None:
     """Return what an error says about own code, a file, memory or a GPU; None for a bug."""
     if not os.environ.get("VITCLI_TRACEBACK"):
         code = sys.modules.get("vitcli.runner.experiment.own_code")
-        text = (code and code.locate_in_own_code(error)) or plugin.locate_in_plugin(error)
+        text = str(error) if isinstance(error, plugin.PluginError) else ""
+        text = text or (code and code.locate_in_own_code(error)) or plugin.locate_in_plugin(error)
         if text:
             return ConfigError(f"{text} (VITCLI_TRACEBACK=1 shows where)")
     if isinstance(error, OSError):

@@ -14,7 +14,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import QUIET, only_results, say
-from vitcli.plugin import load_target, locate_in_plugin, missing_for, options_of, rows_of
+from vitcli.plugin import PluginError, load_target, missing_for, options_of, rows_of
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.files import require_utf8
 
@@ -267,11 +267,17 @@ def with_plugins(name: str) -> Callable[..., Any]:
         for target in options_of(name):
             try:
                 functions.append(load_target(target))
-            except Exception as error:
-                if not (problem := locate_in_plugin(error)):
-                    raise
-                say(f"warning: {problem}")
-        taken = {function: _keywords(function) for function in functions}
+            except PluginError as error:
+                say(f"warning: {error}")
+        taken: dict[Any, dict[str, inspect.Parameter]] = {}
+        known = {*inspect.signature(command).parameters}
+        for function in functions:
+            parameters = _keywords(function)
+            if twice := sorted(known & parameters.keys()):
+                say(f"warning: {function.__module__}: {name} has {twice[0]} already")
+            else:
+                taken[function] = parameters
+                known |= parameters.keys()
 
         @wraps(command)
         def call(*args: Any, **options: Any) -> Any:
@@ -320,7 +326,7 @@ def with_common(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, **options)
 
     form = inspect.signature(command).parameters.get("form")
-    is_report = form is not None and form.annotation == Format
+    is_report = form is not None and form.annotation in (Format, "Format")
     options = {"json": Json} if is_report else {}
     options |= {"quiet": Quiet, "verbose": Verbose, "help_all": HelpAll}
     return _add_options(call, **{name: (kind, False) for name, kind in options.items()})
