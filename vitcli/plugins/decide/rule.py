@@ -10,7 +10,7 @@ Turnbull 1991, https://doi.org/10.1093/biomet/78.1.133 (t tests); Lan, Simon and
 https://doi.org/10.1080/07474948208836014 (futility, by conditional power).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -42,6 +42,7 @@ MIN_FLOOR = 7
 class Decision:
     verdict: Verdict
     pairs: int
+    """Number of pairs that decided, or that there are."""
     most: int
     mean: float | None
     interval: tuple[float, float] | None
@@ -69,7 +70,7 @@ def decide(
     most: int = MOST,
     margin: float | None = None,
     floor: SeedVariance | None = None,
-    image_variance: float = 0.0,
+    image_variance: Mapping[int, float] | None = None,
     may_give_up: bool = True,
 ) -> Decision:
     """Judge the differences of the pairs so far, in the order of their seeds; higher is better.
@@ -80,11 +81,12 @@ def decide(
         margin: Differences below this count as none; None asks only for better and worse.
         floor: Variance of the differences of earlier comparisons of the same recipe, and its
             degrees of freedom. With fewer than MIN_FLOOR of them, it is not used.
-        image_variance: Variance of the mean difference over new test images. No seed reduces it.
+        image_variance: Number of pairs -> variance of their mean difference over new test images,
+            which no seed reduces. None judges the given images alone.
         may_give_up: Whether a change that is unlikely to be better ends the comparison. With a
             margin, none is given up.
     """
-    if not FIRST < most:
+    if most <= FIRST:
         raise ValueError(f"a comparison has at least {FIRST + 1} pairs, got {most}")
     if len(differences) > most:
         raise ValueError(f"{len(differences)} pairs of a comparison that ends at {most}")
@@ -93,7 +95,8 @@ def decide(
     low, high, inside = -np.inf, np.inf, False
     verdict: Verdict = "more pairs"
     for pairs in range(FIRST, len(differences) + 1):
-        error = _error(differences[:pairs], used, image_variance)
+        of_images = image_variance[pairs] if image_variance else 0.0
+        error = _error(differences[:pairs], used, of_images)
         if error is None:
             continue
         below, above = error.interval(level(pairs, most, alpha))
@@ -105,16 +108,17 @@ def decide(
         gives_up = may_give_up and margin is None and pairs >= FUTILE_AT
         if verdict == "more pairs" and gives_up and _is_futile(error, pairs, most, alpha):
             verdict = "unlikely to be better"
-        if verdict == "more pairs" and 0 < abs(error.mean) < 2 * image_variance**0.5:
+        if verdict == "more pairs" and abs(error.mean) < 2 * of_images**0.5:
             verdict = "limited by the images"
         if verdict != "more pairs":
+            differences = differences[:pairs]
             break
     if verdict == "more pairs" and len(differences) == most:
         verdict = "not decided"
     shown = np.asarray(differences)
     return Decision(
         verdict=verdict,
-        pairs=len(differences),
+        pairs=len(shown),
         most=most,
         mean=float(shown.mean()) if len(shown) else None,
         interval=(float(low), float(high)) if np.isfinite(low) else None,
