@@ -31,7 +31,13 @@ from study_tables import COMPARED, RESULTS, ROOT, listed
 from experiments.claims.claims import TABLES as CLAIMS
 from experiments.gates.tables import TUNINGS, gates, rejection, tunings
 from experiments.search.tables import samplers, samplers_say
-from experiments.statistics.tables import at_every_look, fold_levels, levels, simulation
+from experiments.statistics.tables import (
+    at_every_look,
+    deciding_shares,
+    fold_levels,
+    levels,
+    simulation,
+)
 from vitcli.runner.report.tables import markdown_grid, to_markdown
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import read_document, render
@@ -113,6 +119,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "factorial-levels": levels,
     "fold-levels": fold_levels,
     "looks": at_every_look,
+    "deciding": deciding_shares,
     "samplers": samplers,
     "samplers-say": samplers_say,
     "search-tiny": search,

@@ -72,6 +72,7 @@ ENDS = {
     "vitcli runs page runs/ablation-quickstart": (4, "no such folder"),
     "vitcli runs watch ablation-quickstart": (4, "'vitcli ablate STUDY' starts a study"),
     "vitcli table ": (4, "cannot be read"),
+    "vitcli decide ": (4, "cannot be read"),
     "vitcli train finetune --data imagefolder:pictures --name own --init vit.pt": (4, "'vit.pt'"),
     "vitcli eval clip": (4, "no run is called 'clip'"),
 }

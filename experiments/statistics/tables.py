@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from experiments.statistics import factorial, folds, looks
+from experiments.statistics import deciding, factorial, folds, looks
 from experiments.statistics import simulation as studies
 from vitcli.runner.report.tables import markdown_grid
 
@@ -43,6 +43,20 @@ def simulation() -> str:
 def at_every_look() -> str:
     """Return how often verdicts are false if one looks after each seed, and their power."""
     return _shares(looks.RESULT.read_text(), LOOKS, "; {images} test images, if any")
+
+
+def deciding_shares() -> str:
+    """Return the verdicts of ``vitcli decide`` on random pairs, and how many pairs they took."""
+    stored = json.loads(deciding.RESULT.read_text())
+    names = ["better", "worse", "equivalent", "unlikely", "not_decided"]
+    rows = [
+        [name, *(f"{100 * shares[key]:.1f} %" for key in names), f"{shares['pairs']:.1f}"]
+        for name, shares in stored["results"].items()
+    ]
+    heads = ["case", *(name.replace("_", " ") for name in names), "pairs"]
+    made = f"{stored['date']}, commit {stored['commit'][:9]}"
+    grid = markdown_grid(heads, rows, range(1, 7))
+    return f"{grid}\n\n{stored['studies']:,} comparisons a row ({made})."
 
 
 def levels() -> str:

@@ -45,9 +45,7 @@ def level(pairs: int, planned: int, alpha: float = ALPHA) -> float:
         return 0.0
     if pairs - chain.first >= EXACT_LOOKS:
         return chain.part(pairs)
-    while len(chain.levels) <= pairs - chain.first:
-        chain.add()
-    return chain.levels[pairs - chain.first]
+    return chain.level(pairs)
 
 
 def looks_at(pairs: int, planned: int) -> list[int]:
@@ -103,25 +101,33 @@ def step_down(
 
 
 @lru_cache(maxsize=512)
-def _chain(planned: int, alpha: float) -> "_Chain":
-    return _Chain(planned, alpha)
+def _chain(planned: int, alpha: float) -> "Chain":
+    first = MIN_PAIRS if planned - MIN_PAIRS < EXACT_LOOKS else planned
+
+    def part(pairs: int) -> float:
+        if pairs == planned:
+            return alpha * (AT if first < planned else AT + BEFORE)
+        if pairs > planned:  # the parts add up to AFTER
+            return alpha * AFTER * planned / (pairs * (pairs - 1))
+        return alpha * BEFORE * pairs / sum(range(first, planned))
+
+    return Chain(first, part)
 
 
-class _Chain:
+class Chain:
     """The levels of the looks so far, and the distribution of abs(u) where none found anything."""
 
-    def __init__(self, planned: int, alpha: float) -> None:
-        self.planned, self.alpha = planned, alpha
-        self.first = MIN_PAIRS if planned - MIN_PAIRS < EXACT_LOOKS else planned
+    def __init__(self, first: int, part: Callable[[int], float]) -> None:
+        """``part`` is the part of alpha that the look at so many pairs spends."""
+        self.first, self.part = first, part
         self.levels: list[float] = []
         self._edges = self._mass = np.zeros(0)
 
-    def part(self, pairs: int) -> float:
-        if pairs == self.planned:
-            return self.alpha * (AT if self.first < self.planned else AT + BEFORE)
-        if pairs > self.planned:  # the parts add up to AFTER
-            return self.alpha * AFTER * self.planned / (pairs * (pairs - 1))
-        return self.alpha * BEFORE * pairs / sum(range(self.first, self.planned))
+    def level(self, pairs: int) -> float:
+        """Return the two-sided p that finds a difference at this look."""
+        while len(self.levels) <= pairs - self.first:
+            self.add()
+        return self.levels[pairs - self.first]
 
     def add(self) -> None:
         pairs = self.first + len(self.levels)

@@ -1,0 +1,79 @@
+"""`vitcli decide --csv`: verdicts on pairs that another program has trained, and exit codes."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import printed, said, vitcli
+
+BEST = [70.1, 70.6, 69.8, 70.3, 70.0, 70.4]
+GAIN = [1.0, 1.3, 0.8, 1.1, 1.2, 0.9]
+
+
+def write(rows, path="r.csv", header=("variant", "seed", "test_accuracy")) -> str:
+    with Path(path).open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def pairs(count, gains=GAIN, name="idea"):
+    best = [("best", seed, BEST[seed]) for seed in range(count)]
+    return best + [(name, seed, BEST[seed] + gains[seed]) for seed in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("count", "gains", "words", "code", "verdict"),
+    [
+        (3, GAIN, [], 3, "more pairs"),
+        (6, GAIN, [], 0, "better"),
+        (6, [-gain for gain in GAIN], [], 6, "worse"),
+        (6, [-gain for gain in GAIN], ["--lower-is-better"], 0, "better"),
+        (5, [0.5, -0.9, -1.5, 0.1, -1.0], [], 6, "unlikely to be better"),
+        (6, [0.1, -0.1, 0.0, 0.05, -0.05, 0.02], ["--margin", 2], 0, "equivalent"),
+        (6, GAIN, ["--margin", 5], 0, "equivalent"),
+    ],
+)
+def test_the_exit_code_says_the_answer(here, count, gains, words, code, verdict):
+    found, out, _ = vitcli("decide", "--csv", write(pairs(count, gains)), "--json", *words)
+    document = json.loads(out)
+    assert (found, document["verdict"]) == (code, verdict)
+    assert (document["change"], document["against"]) == ("idea", "best")
+    if document["interval"]:
+        assert document["interval"][0] < document["difference"] < document["interval"][1]
+
+
+def test_pairs_are_taken_in_the_order_of_seeds_up_to_the_first_gap(here):
+    rows = [row for row in pairs(6) if row[:2] != ("idea", 3)]
+    code, out, talk = vitcli(
+        "decide", "--csv", write([*reversed(rows)]), "--against", "best", "--json"
+    )
+    document = json.loads(out)
+    assert (code, document["pairs"], "seed 3" in talk) == (3, 3, True)
+
+
+def test_one_of_several_variants_is_judged(here):
+    path = write(pairs(6) + [("other", seed, BEST[seed]) for seed in range(6)])
+    assert "idea, other" in said(2, "decide", "--csv", path)
+    assert "nothing" in said(2, "decide", "nothing", "--csv", path)
+    found = json.loads(printed("decide", "idea", "--csv", path, "--json"))
+    assert (found["change"], found["verdict"]) == ("idea", "better")
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "code"),
+    [
+        (pairs(6), ["--max-seeds", 5], 4),
+        ([("best", 0, 70.0)], [], 2),
+        (pairs(6), ["--max-seeds", 3], 2),
+        (pairs(6), ["--score", "loss"], 4),
+    ],
+)
+def test_bad_input(here, rows, words, code):
+    assert said(code, "decide", "--csv", write(rows), *words)
+
+
+def test_a_file_is_needed(here):
+    assert "--csv" in said(2, "decide")
+    assert said(4, "decide", "--csv", "none.csv")

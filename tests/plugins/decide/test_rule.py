@@ -1,0 +1,98 @@
+"""The rule of `vitcli decide`: its limits, its errors over all looks, and when it stops."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy import special
+
+from vitcli.plugins.decide.rule import FIRST, Decision, decide, level
+from vitcli.runner.study.significance import SeedVariance
+
+LIMITS = {
+    16: [8.16, 5.58, 4.54, 3.99, 3.64, 3.40, 3.22, 3.08, 2.97, 2.87, 2.79, 2.73, 2.66],
+    24: [9.62, 6.41, 5.12],
+}
+CLEAR = [1.0, 1.1, 0.9, 1.05, 0.95]
+
+
+def until_it_stops(differences, **options) -> Decision:
+    for pairs in range(FIRST, len(differences) + 1):
+        decision = decide(differences[:pairs], **options)
+        if decision.is_final:
+            break
+    return decision
+
+
+@pytest.mark.parametrize("most", LIMITS)
+def test_the_limits_are_those_of_a_simulation(most):
+    """Drawn 4,000,000 times, rounded."""
+    found = [
+        -special.stdtrit(pairs - 1, level(pairs, most, 0.05) / 2)
+        for pairs in range(FIRST, FIRST + len(LIMITS[most]))
+    ]
+    assert found == pytest.approx(LIMITS[most], rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("effect", "options", "least", "mean_pairs"),
+    [
+        (0.0, {"may_give_up": False}, {"not decided": 0.91}, (15.3, 16)),
+        (0.0, {}, {"unlikely to be better": 0.9}, (5.9, 6.9)),
+        (1.0, {"may_give_up": False}, {"better": 0.86}, (9.5, 10.9)),
+        (2.0, {}, {"better": 0.98}, (5.6, 6.4)),
+        (-2.0, {"may_give_up": False}, {"worse": 0.98}, (5.6, 6.4)),
+        (0.0, {"margin": 1.0}, {"equivalent": 0.85}, (10, 11.5)),
+        (1.0, {"floor": SeedVariance(value=1.0, freedom=14)}, {"better": 0.82}, (9.3, 10.6)),
+    ],
+)
+def test_the_shares_of_verdicts(effect, options, least, mean_pairs):
+    random = np.random.default_rng(0)
+    made = [until_it_stops(random.normal(effect, 1, 16), most=16, **options) for _ in range(300)]
+    shares = Counter(decision.verdict for decision in made)
+    (verdict, share) = next(iter(least.items()))
+    assert shares[verdict] / 300 >= share
+    assert mean_pairs[0] <= np.mean([decision.pairs for decision in made]) <= mean_pairs[1]
+    if not effect:
+        assert (shares["better"] + shares["worse"]) / 300 <= 0.05 + 3 * (0.05 * 0.95 / 300) ** 0.5
+
+
+def test_a_verdict_stays_and_more_pairs_do_not_change_it():
+    first = decide(CLEAR)
+    assert (first.verdict, first.pairs) == ("better", 4)
+    assert decide([*CLEAR, -9.0]) == first
+    assert decide([-each for each in CLEAR]).verdict == "worse"
+
+
+@pytest.mark.parametrize(
+    ("differences", "options", "verdict"),
+    [
+        ([], {}, "more pairs"),
+        ([5.0, 5.1, 4.9], {}, "more pairs"),
+        ([1.0] * 8, {}, "more pairs"),
+        ([1.0] * 16, {}, "not decided"),
+        ([-1.0, -1.5, -0.4, 0.2, -1.1], {}, "unlikely to be better"),
+        ([-1.0, -1.5, -0.4, 0.2, -1.1], {"may_give_up": False}, "more pairs"),
+        ([0.1, -0.1, 0.05, -0.05, 0.02], {"margin": 1.0}, "equivalent"),
+        (CLEAR, {"image_variance": dict.fromkeys(range(4, 17), 1.0)}, "limited by the images"),
+        (CLEAR, {"image_variance": dict.fromkeys(range(4, 17), 1e-6)}, "better"),
+    ],
+)
+def test_single_comparisons(differences, options, verdict):
+    assert decide(differences, **options).verdict == verdict
+
+
+def test_a_floor_of_few_pairs_is_not_used_and_a_larger_own_variance_counts():
+    quiet = SeedVariance(value=1e-4, freedom=30)
+    noisy = [3.0, 0.1, -0.4, 2.0, 1.4]
+    assert decide(noisy, floor=quiet).interval == pytest.approx(
+        decide(noisy, floor=SeedVariance(value=1e-4, freedom=31)).interval, rel=0.2
+    )
+    assert decide(noisy, floor=SeedVariance(value=1e-4, freedom=6)) == decide(noisy)
+    assert decide(noisy, floor=quiet).verdict == "more pairs"
+
+
+@pytest.mark.parametrize(("differences", "most"), [([1.0] * 17, 16), ([1.0], 4)])
+def test_pairs_beyond_the_end_are_refused(differences, most):
+    with pytest.raises(ValueError, match="pairs"):
+        decide(differences, most=most)

@@ -1,0 +1,7 @@
+from vitcli.plugin import Plugin
+
+plugin = Plugin(
+    about="whether a change is better than the best so far, after as few seeds as possible",
+    needs=("table",),
+    commands={"decide": "vitcli.plugins.decide.command:decide"},
+)

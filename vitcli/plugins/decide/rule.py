@@ -1,0 +1,171 @@
+"""Whether a change is better than the best so far, decided after as few pairs as possible.
+
+A pair is one seed with the change and with the best. The first look is at FIRST pairs, the last at
+``most``; each spends the same part of alpha. At most alpha of the changes without an effect are
+ever called better or worse, however early the decision. The levels are those of normal differences
+(``vitcli.runner.study.looks``).
+
+Sources: Lan and DeMets 1983, https://doi.org/10.1093/biomet/70.3.659 (spending); Jennison and
+Turnbull 1991, https://doi.org/10.1093/biomet/78.1.133 (t tests); Lan, Simon and Halperin 1982,
+https://doi.org/10.1080/07474948208836014 (futility, by conditional power).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from scipy import special
+
+from vitcli.runner.study.looks import NOTHING, Chain
+from vitcli.runner.study.significance import ALPHA, MeanError, SeedVariance, larger_variance
+
+Verdict = Literal[
+    "better", "worse", "equivalent", "unlikely to be better", "limited by the images",
+    "not decided", "more pairs",
+]  # fmt: skip
+FIRST = 4
+"""Number of pairs at the first look."""
+MOST = 16
+FUTILE_AT = 5
+"""Number of pairs at which a change may first be given up."""
+FUTILE = 0.1
+"""It is given up if it would be better at the last look with less than this probability."""
+FLOOR_ALPHA = 0.04
+"""Alpha with a noise floor. It pays for a floor that does not fit this change."""
+MIN_FLOOR = 7
+"""Smallest degrees of freedom of a floor."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    verdict: Verdict
+    pairs: int
+    """Number of pairs that decided, or that there are."""
+    most: int
+    mean: float | None
+    interval: tuple[float, float] | None
+    """The intersection of the intervals of the looks so far, in the unit of the scores."""
+    alpha: float
+
+    @property
+    def is_final(self) -> bool:
+        return self.verdict != "more pairs"
+
+
+@lru_cache(maxsize=64)
+def _chain(most: int, alpha: float) -> Chain:
+    return Chain(FIRST, lambda pairs: alpha / (most - FIRST + 1))
+
+
+def level(pairs: int, most: int, alpha: float) -> float:
+    """Return the two-sided p that finds a difference at a look."""
+    return _chain(most, alpha).level(pairs)
+
+
+def decide(
+    differences: Sequence[float],
+    *,
+    most: int = MOST,
+    margin: float | None = None,
+    floor: SeedVariance | None = None,
+    image_variance: Mapping[int, float] | None = None,
+    may_give_up: bool = True,
+) -> Decision:
+    """Judge the differences of the pairs so far, in the order of their seeds; higher is better.
+
+    Args:
+        differences: Score of the change minus that of the best, a pair each.
+        most: Number of pairs at which the comparison ends, fixed before the first.
+        margin: Differences below this count as none; None asks only for better and worse.
+        floor: Variance of the differences of earlier comparisons of the same recipe, and its
+            degrees of freedom. With fewer than MIN_FLOOR of them, it is not used.
+        image_variance: Number of pairs -> variance of their mean difference over new test images,
+            which no seed reduces. None judges the given images alone.
+        may_give_up: Whether a change that is unlikely to be better ends the comparison. With a
+            margin, none is given up.
+    """
+    if most <= FIRST:
+        raise ValueError(f"a comparison has at least {FIRST + 1} pairs, got {most}")
+    if len(differences) > most:
+        raise ValueError(f"{len(differences)} pairs of a comparison that ends at {most}")
+    used = floor if floor and floor.freedom >= MIN_FLOOR else None
+    alpha = FLOOR_ALPHA if used else ALPHA
+    low, high, inside = -np.inf, np.inf, False
+    verdict: Verdict = "more pairs"
+    for pairs in range(FIRST, len(differences) + 1):
+        of_images = image_variance[pairs] if image_variance else 0.0
+        error = _error(differences[:pairs], used, of_images)
+        if error is None:
+            continue
+        below, above = error.interval(level(pairs, most, alpha))
+        low, high = max(low, below), min(high, above)
+        if margin is not None:
+            below, above = error.interval(level(pairs, most, 2 * alpha))
+            inside = -margin < below and above < margin
+        verdict = _verdict(low, high, is_inside=inside)
+        gives_up = may_give_up and margin is None and pairs >= FUTILE_AT
+        if verdict == "more pairs" and gives_up and _is_futile(error, pairs, most, alpha):
+            verdict = "unlikely to be better"
+        if verdict == "more pairs" and abs(error.mean) < 2 * of_images**0.5:
+            verdict = "limited by the images"
+        if verdict != "more pairs":
+            differences = differences[:pairs]
+            break
+    if verdict == "more pairs" and len(differences) == most:
+        verdict = "not decided"
+    shown = np.asarray(differences)
+    return Decision(
+        verdict=verdict,
+        pairs=len(shown),
+        most=most,
+        mean=float(shown.mean()) if len(shown) else None,
+        interval=(float(low), float(high)) if np.isfinite(low) else None,
+        alpha=alpha,
+    )
+
+
+def _verdict(low: float, high: float, *, is_inside: bool) -> Verdict:
+    if low > high:
+        return "more pairs"  # the looks contradict each other
+    if is_inside:
+        return "equivalent"
+    if low > 0:
+        return "better"
+    return "worse" if high < 0 else "more pairs"
+
+
+def _error(
+    differences: Sequence[float], floor: SeedVariance | None, image_variance: float
+) -> MeanError | None:
+    """Return the error of the mean difference; None while all differences are equal."""
+    count = len(differences)
+    own = SeedVariance(value=float(np.var(differences, ddof=1)), freedom=count - 1)
+    if own.value <= NOTHING:
+        return None
+    if floor:
+        freedom = floor.freedom + own.freedom
+        both = (floor.freedom * floor.value + own.freedom * own.value) / freedom
+        own = larger_variance(own, SeedVariance(value=both, freedom=freedom))
+    of_seeds = own.value / count
+    return MeanError(
+        mean=float(np.mean(differences)),
+        variance=of_seeds + image_variance,
+        seed_share=of_seeds / (of_seeds + image_variance),
+        seed_freedom=own.freedom,
+    )
+
+
+def _is_futile(error: MeanError, pairs: int, most: int, alpha: float) -> bool:
+    """Return whether better is unlikely at the last look, given the mean so far and a flat prior.
+
+    P(T > (c sqrt(n / N) - t) / sqrt(1 - n / N)), with the limit c of the last look.
+    """
+    if pairs == most:
+        return False
+    share = pairs / most
+    t = error.mean / error.variance**0.5
+    limit = -special.stdtrit(most - 1, level(most, most, alpha) / 2)
+    reach = (limit * share**0.5 - t) / (1 - share) ** 0.5
+    return bool(special.stdtr(pairs - 1, -reach) < FUTILE)
