@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from vitcli.cli import complete
 from vitcli.cli.chosen import collect_changes
@@ -20,6 +20,7 @@ from vitcli.cli.options import (
     Epochs,
     Json,
     LimitBatches,
+    Rare,
     Rerun,
     Save,
     Sets,
@@ -46,7 +47,7 @@ STUDY = "ablation-quickstart"
 
 Name = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="STUDY",
         help="Study name ('vitcli experiments ls' lists them) or file.",
         autocompletion=complete.study,
@@ -54,18 +55,14 @@ Name = Annotated[
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="VARIANT", help="Train this variant and the baseline only; may be repeated."
-    ),
+    Option(metavar="VARIANT", help="Train this variant and the baseline only; may be repeated."),
 ]
-Seeds = Annotated[
-    str | None, typer.Option(metavar="0-7", help="Random seeds to train.", show_default=False)
-]
+Seeds = Annotated[str | None, Option(metavar="0-7", help="Random seeds to train.")]
 
 
 Form = Annotated[
     Literal["text", "md", "latex", "csv", "json", "html", "trials"],
-    typer.Option(
+    Option(
         "--format",
         metavar="FORMAT",
         help="Format: text, md, latex, csv, json, html, trials.",
@@ -73,13 +70,8 @@ Form = Annotated[
     ),
 ]
 Output = Annotated[Path | None, output_option("FOLDER", "Folder of the study.", "runs/...")]
-TableOnly = Annotated[
-    bool, typer.Option("--table-only", help="Print the table so far; train nothing.")
-]
-FailFast = Annotated[
-    bool,
-    typer.Option("--fail-fast/--keep-going", help="Stop at the first failed trial.", hidden=True),
-]
+TableOnly = Annotated[bool, Option("--table-only", help="Print the table so far; train nothing.")]
+FailFast = Annotated[bool, Rare("--fail-fast/--keep-going", help="Stop at the first failed trial.")]
 
 USELESS = {
     "--status": ("--rerun", "--format", "--details", "--caption"),
@@ -271,7 +263,7 @@ def announce(work: "StudyWork") -> None:
 
 
 def train(work: "StudyWork", options: "Options", save: Path | None) -> "dict[str, RunRecord]":
-    from vitcli.cli.trials import display
+    from vitcli.cli.live import display
     from vitcli.runner.study.plan import worker_count
     from vitcli.runner.study.run import run_study
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
-import typer
+from typer import Option
 
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
@@ -17,6 +17,7 @@ from vitcli.cli.options import (
     Json,
     Offline,
     Pictures,
+    Rare,
     RunOf,
     output_option,
     with_code,
@@ -35,44 +36,44 @@ FileFormat = Literal["png", "svg", "pdf", "npz", "json", "html"]
 
 MethodOption = Annotated[
     Method | None,
-    typer.Option(
+    Option(
         metavar="METHOD",
         help=f"Method: {', '.join(get_args(Method))}.",
         show_default="one that fits",
     ),
 ]
 Layers = Annotated[
-    str, typer.Option(metavar="LAYERS", help="Layers, such as 1,3,6 or -1.", show_default="last")
+    str, Option(metavar="LAYERS", help="Layers, such as 1,3,6 or -1.", show_default="last")
 ]
 Heads = Annotated[
-    str, typer.Option(metavar="HEADS", help="Heads, such as 3 or 1,2, or mean.", show_default="all")
+    str, Option(metavar="HEADS", help="Heads, such as 3 or 1,2, or mean.", show_default="all")
 ]
 Query = Annotated[
     str,
-    typer.Option(
+    Option(
         metavar="X,Y",
         help="Show what the patch at this point attends to; x and y from 0 to 1.",
         show_default=False,
     ),
 ]
 About = Annotated[
-    str | None, typer.Option("--class", help="Class to explain.", show_default="the most likely")
+    str | None, Option("--class", help="Class to explain.", show_default="the most likely")
 ]
 
 
 FormatOption = Annotated[
     FileFormat | None,
-    typer.Option(
+    Option(
         "--format",
         metavar="FORMAT",
         help=f"Format: {', '.join(get_args(FileFormat))}.",
         show_default="suffix of -o, or png",
     ),
 ]
-Smooth = Annotated[bool, typer.Option("--smooth", help="Interpolate between patches.", hidden=True)]
+Smooth = Annotated[bool, Rare("--smooth", help="Interpolate between patches.")]
 Live = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--live",
         help="Put the model into the HTML page: it classifies the photos that you drop on it.",
     ),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from vitcli.cli import complete
 from vitcli.cli.console import confirmed, emit_report, say
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 commands = group(help="List, describe, download and remove data sets.", example="vitcli data ls")
 
-Name = Annotated[
-    str, typer.Argument(metavar="DATASET", help=DATA_HELP, autocompletion=complete.data_set)
-]
+Name = Annotated[str, Argument(metavar="DATASET", help=DATA_HELP, autocompletion=complete.data_set)]
 
 
 @commands.command()
@@ -82,7 +80,7 @@ def info(
     skip_bad: SkipBad = False,
     picture: Annotated[
         Path | None,
-        output_option("FILE.png", "Draw ten images of each class into this PNG file.", False),
+        output_option("FILE.png", "Draw ten images of each class into this PNG file."),
     ] = None,
     form: Format = "text",
 ) -> None:
@@ -151,7 +149,7 @@ def get(
     name: Name,
     source: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--from",
             metavar="URL|PATH",
             help="URL or path to fetch the data set from.",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Option
 
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import (
@@ -13,6 +13,7 @@ from vitcli.cli.options import (
     Format,
     LimitBatches,
     Offline,
+    Rare,
     Run,
     exclude,
     with_code,
@@ -22,10 +23,7 @@ from vitcli.runner.errors import CheckError, ConfigError
 from vitcli.runner.text import percent
 
 MinAccuracy = Annotated[
-    float | None,
-    typer.Option(
-        min=0, max=1, help="Exit with code 6 if the accuracy is lower.", show_default=False
-    ),
+    float | None, Option(min=0, max=1, help="Exit with code 6 if the accuracy is lower.")
 ]
 
 
@@ -33,20 +31,14 @@ MinAccuracy = Annotated[
 @with_code
 def evaluate(
     run: Run,
-    split: Annotated[
-        Literal["test", "val", "train"], typer.Option(help="Images to measure.")
-    ] = "test",
+    split: Annotated[Literal["test", "val", "train"], Option(help="Images to measure.")] = "test",
     tta: Annotated[
-        bool,
-        typer.Option("--tta", help="Average over each image and its mirror image.", hidden=True),
+        bool, Rare("--tta", help="Average over each image and its mirror image.")
     ] = False,
-    step: Annotated[
-        int | None, typer.Option(help="Step of the checkpoint.", show_default="last", hidden=True)
-    ] = None,
+    step: Annotated[int | None, Rare(help="Step of the checkpoint.", show_default="last")] = None,
     form: Format = "text",
     predictions: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.npz", help="File for logits and labels.", hidden=True),
+        Path | None, Rare(metavar="FILE.npz", help="File for logits and labels.")
     ] = None,
     min_accuracy: MinAccuracy = None,
     device: Device = "auto",

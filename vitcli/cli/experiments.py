@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from vitcli import plugin
 from vitcli.cli import complete
@@ -22,7 +22,7 @@ commands = group(
 
 Name = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="EXPERIMENT",
         help="Experiment name or file.",
         autocompletion=complete.any_experiment,
@@ -66,7 +66,7 @@ def one_line(text: str) -> str:
 def show(
     name: Name,
     resolved: Annotated[
-        bool, typer.Option("--resolved", help="Show every field, as a run stores it.")
+        bool, Option("--resolved", help="Show every field, as a run stores it.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -102,11 +102,9 @@ def cp(
     name: Name,
     dest: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="DEST", help="File or folder to write.", show_default="current folder"
-        ),
+        Argument(metavar="DEST", help="File or folder to write.", show_default="current folder"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace an existing file.")] = False,
     form: Format = "text",
 ) -> None:
     """Copy an experiment file so that you can edit it.
@@ -129,7 +127,7 @@ def cp(
 def validate(
     names: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="EXPERIMENT",
             help="Experiment names or files.",
             autocompletion=complete.any_experiment,

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
 from vitcli.cli import complete
 from vitcli.cli.console import confirmed, emit_exactly, emit_report, say
@@ -40,7 +40,7 @@ commands = group(
 
 Runs = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         metavar="RUN", help="Run folders, or names under runs/.", autocompletion=complete.own_run
     ),
 ]
@@ -49,22 +49,20 @@ Runs = Annotated[
 RunState = Literal["running", "interrupted", "finished", "diverged", "failed", "damaged"]
 Names = Annotated[
     list[str] | None,
-    typer.Argument(
+    Argument(
         metavar="RUN",
         help="Runs, folders of runs, or 'pets*'.",
         show_default="all",
         autocompletion=complete.own_run,
     ),
 ]
-OfState = Annotated[
-    RunState | None, typer.Option(help="List runs in this state.", show_default="all")
-]
+OfState = Annotated[RunState | None, Option(help="List runs in this state.", show_default="all")]
 OnData = Annotated[
-    str | None, typer.Option(help=DATA_HELP, show_default="all", autocompletion=complete.data_set)
+    str | None, Option(help=DATA_HELP, show_default="all", autocompletion=complete.data_set)
 ]
 OfExperiment = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--of",
         metavar="EXPERIMENT",
         help="List runs of this experiment.",
@@ -74,14 +72,14 @@ OfExperiment = Annotated[
 ]
 Order = Annotated[
     Literal["date", "score", "accuracy", "name"] | None,
-    typer.Option(
+    Option(
         help="Order: oldest first (date), best result of the headline metric first (score or"
         " accuracy; a validation result where there is no test result), or by name.",
         show_default="date, or score with --top",
     ),
 ]
-Reverse = Annotated[bool, typer.Option("--reverse", help="List in reverse order.")]
-Top = Annotated[int | None, typer.Option(min=1, help=TOP_HELP, show_default="all")]
+Reverse = Annotated[bool, Option("--reverse", help="List in reverse order.")]
+Top = Annotated[int | None, Option(min=1, help=TOP_HELP, show_default="all")]
 
 
 @commands.command()
@@ -304,14 +302,14 @@ def next_command(record: "RunRecord") -> str:
 def diff(
     one: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="A",
             help="Run folder, name under runs/, or bundled model.",
             autocompletion=complete.run,
         ),
     ],
     other: Annotated[
-        str, typer.Argument(metavar="B", help="Run to compare with A.", autocompletion=complete.run)
+        str, Argument(metavar="B", help="Run to compare with A.", autocompletion=complete.run)
     ],
     form: Format = "text",
 ) -> None:
@@ -402,7 +400,7 @@ def verify(runs: Runs, form: Format = "text") -> None:
 def rm(
     runs: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="RUN|STUDY",
             help="Run or study folders, or names under runs/.",
             autocompletion=complete.own_run,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from vitcli.cli import complete
 from vitcli.cli.chosen import adopt_model, collect_changes, load_changed, shorten_pretraining
@@ -25,6 +25,7 @@ from vitcli.cli.options import (
     Json,
     LimitBatches,
     Offline,
+    Rare,
     Rerun,
     RunName,
     Sets,
@@ -50,73 +51,57 @@ if TYPE_CHECKING:
 
 Name = Annotated[
     str | None,
-    typer.Argument(
+    Argument(
         metavar="EXPERIMENT",
         help="Experiment name ('vitcli experiments ls' lists them) or file.",
         show_default="quickstart",
         autocompletion=complete.experiment,
     ),
 ]
-Seed = Annotated[
-    int | None,
-    typer.Option(min=0, help="Random seed of weights, data order and dropout.", show_default=False),
-]
-LearningRate = Annotated[
-    float | None, typer.Option("--lr", help="Peak learning rate.", show_default=False)
-]
+Seed = Annotated[int | None, Option(min=0, help="Random seed of weights, data order and dropout.")]
+LearningRate = Annotated[float | None, Option("--lr", help="Peak learning rate.")]
 BatchSize = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        help="Number of images or sequences per step.",
-        show_default="as in the experiment",
-        hidden=True,
+    Rare(
+        min=1, help="Number of images or sequences per step.", show_default="as in the experiment"
     ),
 ]
 Precision = Annotated[
     str | None,
-    typer.Option(
-        help="Precision: fp32, tf32, bf16, fp16 or auto.",
-        show_default="as in the experiment",
-        hidden=True,
-    ),
+    Rare(help="Precision: fp32, tf32, bf16, fp16 or auto.", show_default="as in the experiment"),
 ]
 Init = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="RUN|FILE|timm:NAME",
         help="Start from the weights of a run or of timm; family timm also from a file.",
-        show_default=False,
         autocompletion=complete.run,
     ),
 ]
 Output = Annotated[Path | None, output_option("FOLDER", "Run folder to write.", "runs/...")]
 Resume = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="RUN|auto",
         help="Continue a run; 'auto' starts the run if it has no checkpoint.",
-        show_default=False,
         autocompletion=complete.own_run,
     ),
 ]
 Inexact = Annotated[
     bool,
-    typer.Option(
+    Rare(
         "--allow-inexact",
         help="Continue even if the thread count, the torch version or a setting has changed, and"
         " mark the run as inexact.",
-        hidden=True,
     ),
 ]
 StopAfter = Annotated[
     int | None,
-    typer.Option(
+    Rare(
         metavar="N",
         min=1,
         help="Stop after epoch N, with the schedule of the whole training; --resume continues it.",
         show_default="the last epoch",
-        hidden=True,
     ),
 ]
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_report, line_width, say
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Runs = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         metavar="RUN",
         help="Run folders, names under runs/, or bundled models.",
         autocompletion=complete.run,
@@ -35,15 +35,13 @@ Runs = Annotated[
 ]
 What = Annotated[
     str | None,
-    typer.Option(
-        metavar="FIGURES", help="Figures to draw, such as curves,heads.", show_default="all"
-    ),
+    Option(metavar="FIGURES", help="Figures to draw, such as curves,heads.", show_default="all"),
 ]
 Form = Annotated[
-    Literal["png", "svg", "pdf"], typer.Option("--format", help="File format of the figures.")
+    Literal["png", "svg", "pdf"], Option("--format", help="File format of the figures.")
 ]
 Output = Annotated[Path, output_option("FOLDER", "Folder to write.")]
-NumImages = Annotated[int, typer.Option(min=1, help="Number of test images to average over.")]
+NumImages = Annotated[int, Option(min=1, help="Number of test images to average over.")]
 
 
 @with_code

@@ -6,8 +6,8 @@ from torch.testing import assert_close
 
 from vitcli.core.data.augment import scale_and_shift, standardize
 from vitcli.plugins.clip import captions, changes
+from vitcli.plugins.clip.model import TextEncoder
 from vitcli.plugins.clip.spec import ClipSpec
-from vitcli.plugins.clip.text_encoder import TextEncoder
 from vitcli.plugins.clip.tokens import (
     END,
     NUM_SPECIAL,

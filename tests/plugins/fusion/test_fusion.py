@@ -15,13 +15,13 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.fusion import synthetic as sounds
 from vitcli.plugins.fusion.fusion import Fusion, retrieval
 from vitcli.plugins.fusion.keys import content_keys
-from vitcli.plugins.fusion.mel import NUM_SAMPLES, SHAPE, spectrograms, unit_rms
 from vitcli.plugins.fusion.model import (
     CrossAttention,
     FusionModel,
     build_fusion,
 )
 from vitcli.plugins.fusion.spec import FUSIONS, FusionSpec
+from vitcli.plugins.fusion.synthetic import NUM_SAMPLES, SHAPE, spectrograms, unit_rms
 
 
 def test_it_equals_torchs_multihead_attention():

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from vitcli.plugins.fusion import mel, synthetic
+from vitcli.plugins.fusion import synthetic
+from vitcli.plugins.fusion import synthetic as mel
 from vitcli.plugins.fusion.keys import BANK, content_keys, noise, scramble, uniform
-from vitcli.plugins.fusion.mel import NUM_SAMPLES
+from vitcli.plugins.fusion.synthetic import NUM_SAMPLES
 
 ALL = (1 << 64) - 1
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from vitcli.cli.chosen import load_changed, option_names
 from vitcli.cli.console import emit_report, say
@@ -16,23 +16,21 @@ from vitcli.runner.files import make_output_folder
 from vitcli.runner.report.report import STREAM, TERA, DataTable, Fact, Field, Report
 
 if TYPE_CHECKING:
-    from vitcli.plugins.bench.workload import Workload
+    from vitcli.plugins.bench.training import Workload
 
 commands = group(
     help="Measure speed and memory, without a data set.\n\nAll measurements run on random pixels.",
     example="vitcli bench train cifar10-tiny",
 )
 
-Rounds = Annotated[
-    int, typer.Option(min=1, help="Number of measurements. The result is their median.")
-]
-Seconds = Annotated[float, typer.Option(min=0.0, help="Approximate seconds per measurement.")]
+Rounds = Annotated[int, Option(min=1, help="Number of measurements. The result is their median.")]
+Seconds = Annotated[float, Option(min=0.0, help="Approximate seconds per measurement.")]
 Trace = Annotated[
-    bool, typer.Option("--trace", help="Also write a trace and show the slowest operators.")
+    bool, Option("--trace", help="Also write a trace and show the slowest operators.")
 ]
 Output = Annotated[Path, output_option("FILE", "File for the trace of --trace.")]
 Lengths = Annotated[
-    str | None, typer.Option(help="Sequence lengths in tokens.", show_default="64,128,...,4096")
+    str | None, Option(help="Sequence lengths in tokens.", show_default="64,128,...,4096")
 ]
 
 
@@ -128,18 +126,13 @@ def inference(
 @with_code
 def attention(
     device: Device = "auto",
-    precision: Annotated[
-        str, typer.Option(help="Precision: fp32, tf32, bf16, fp16 or auto.")
-    ] = "auto",
-    embed_dim: Annotated[int, typer.Option(min=1, help="Embedding dimension.")] = 256,
-    num_heads: Annotated[int, typer.Option(min=1, help="Number of heads.")] = 4,
-    batch_size: Annotated[
-        int, typer.Option(min=1, help="Number of images or sequences per step.")
-    ] = 8,
+    precision: Annotated[str, Option(help="Precision: fp32, tf32, bf16, fp16 or auto.")] = "auto",
+    embed_dim: Annotated[int, Option(min=1, help="Embedding dimension.")] = 256,
+    num_heads: Annotated[int, Option(min=1, help="Number of heads.")] = 4,
+    batch_size: Annotated[int, Option(min=1, help="Number of images or sequences per step.")] = 8,
     lengths: Lengths = None,
     threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of CPU threads.", show_default="as torch chooses"),
+        int | None, Option(min=1, help="Number of CPU threads.", show_default="as torch chooses")
     ] = None,
     rounds: Rounds = 5,
     seconds: Seconds = 0.2,
@@ -154,8 +147,13 @@ def attention(
     Example:
       vitcli bench attention --lengths 64,256
     """
-    from vitcli.plugins.bench.attention import LENGTHS, MAX_SECONDS, bench_attention
-    from vitcli.plugins.bench.attention_figure import draw, prepare_figure
+    from vitcli.plugins.bench.attention import (
+        LENGTHS,
+        MAX_SECONDS,
+        bench_attention,
+        draw,
+        prepare_figure,
+    )
     from vitcli.runner.machine.device import pick_device
     from vitcli.runner.machine.products import warn_if_emulated
 
@@ -192,7 +190,7 @@ def attention(
 def workload(
     experiment: str | None, sets: list[str] | None, device: str, precision: str | None
 ) -> "Workload":
-    from vitcli.plugins.bench.workload import make_workload
+    from vitcli.plugins.bench.training import make_workload
     from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.machine.products import warn_if_emulated
 

@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from vitcli.cli.console import say
+from vitcli.cli.options import Rare
 from vitcli.runner.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -12,18 +13,17 @@ if TYPE_CHECKING:
 
 ZeroShotFlag = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--zero-shot",
         help="Classify by the names of classes alone; the run must be trained with captions.",
     ),
 ]
 ClassNames = Annotated[
     str | None,
-    typer.Option(
+    Rare(
         metavar="NAMES",
         help='Names of the classes for --zero-shot, such as "cat,fire truck".',
         show_default="the classes of the data set",
-        hidden=True,
     ),
 ]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.data import class_counts, size_of
@@ -24,7 +24,7 @@ NUM_LISTED = 20
 def check(
     folder: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="FOLDER",
             help="Folder of pictures, with a folder for each class, or another form of"
             " 'vitcli data ls', such as csv:labels.csv.",
@@ -32,18 +32,16 @@ def check(
     ],
     page: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE.html",
             help="Write a page with the pictures that are the same or look alike.",
-            show_default=False,
         ),
     ] = None,
     leave_out: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE.csv",
             help="Write the copies into a file for data.corrections, which leaves them out.",
-            show_default=False,
         ),
     ] = None,
     form: Format = "text",

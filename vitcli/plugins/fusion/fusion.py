@@ -24,10 +24,9 @@ from vitcli.core.randomness import seed_of
 from vitcli.core.ranks import gather
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.fusion.keys import content_keys, keys_for, noise, scramble
-from vitcli.plugins.fusion.mel import spectrograms, unit_rms
 from vitcli.plugins.fusion.model import Alone, FusionModel, JointSpace, build_fusion
 from vitcli.plugins.fusion.spec import FusionSpec
-from vitcli.plugins.fusion.synthetic import synthesize
+from vitcli.plugins.fusion.synthetic import spectrograms, synthesize, unit_rms
 
 RETRIEVED = 1000
 """Number of pairs, evenly spaced over a split, among which sounds are retrieved."""

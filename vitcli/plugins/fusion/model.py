@@ -24,8 +24,8 @@ from vitcli.core.spec import ExperimentSpec, VitSpec
 from vitcli.core.spec.rows import make
 from vitcli.core.spec.slots import INITS
 from vitcli.core.torch_use import without_autocast
-from vitcli.plugins.fusion.mel import SHAPE
 from vitcli.plugins.fusion.spec import FUSIONS, FusionSpec
+from vitcli.plugins.fusion.synthetic import SHAPE
 
 Alone = tuple[int, int]
 """Number of images and number of sounds that are alone."""

@@ -3,8 +3,7 @@
 import torch
 
 from vitcli.plugins.live.explore import MAX_BYTES, attention_bytes
-from vitcli.plugins.live.page import fragment, page
-from vitcli.plugins.live.scene import Scene, make_scene
+from vitcli.plugins.live.page import Scene, fragment, make_scene, page
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.visualize.figure import InteractiveFigure

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument
 
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import Format, output_option
@@ -13,7 +13,7 @@ from vitcli.runner.report.report import Fact, Report
 def page(
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="FOLDER", help="Folder of runs and studies.", show_default="runs"),
+        Argument(metavar="FOLDER", help="Folder of runs and studies.", show_default="runs"),
     ] = None,
     output: Annotated[
         Path | None, output_option("FILE", "File to write.", "FOLDER/index.html")

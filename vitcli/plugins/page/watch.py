@@ -3,15 +3,38 @@
 import shlex
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_report, is_live, say
 from vitcli.cli.options import Json
+from vitcli.runner.errors import InputError
+from vitcli.runner.overview.study_folder import read_study
 from vitcli.runner.report.report import DataTable, Report, facts_of
+from vitcli.runner.run.folder import RUNS, list_runs
 from vitcli.runner.text import printable
+
+
+def find_watched(name: str | None) -> Path:
+    """Return a folder of runs by path or name under runs/; without a name, that changed last."""
+    if name is None:
+        runs = list_runs(RUNS)
+        if not runs:
+            raise InputError("no runs yet; start with: vitcli train")
+        newest = runs[-1].path
+        return next((path for path in newest.parents if read_study(path)), newest)
+    for folder in (Path(name), RUNS / name) if name else ():
+        if folder.is_dir() and (read_study(folder) or list_runs(folder)):
+            return folder
+    raise InputError(
+        f"no study or run under runs/ is called {name!r}; 'vitcli runs ls' lists them, and"
+        " 'vitcli ablate STUDY' starts a study"
+    )
+
 
 if TYPE_CHECKING:
     from vitcli.runner.overview.progress import Progress, Watcher
@@ -21,17 +44,15 @@ if TYPE_CHECKING:
 def watch(
     study: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="STUDY",
             help="Study, run or folder of runs, or its name under runs/.",
             show_default="what changed last",
             autocompletion=complete.own_run,
         ),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Print the progress once and end.")] = False,
-    every: Annotated[
-        float, typer.Option(min=0.2, max=3600, help="Seconds between two readings.")
-    ] = 2.0,
+    once: Annotated[bool, Option("--once", help="Print the progress once and end.")] = False,
+    every: Annotated[float, Option(min=0.2, max=3600, help="Seconds between two readings.")] = 2.0,
     json: Json = False,
 ) -> None:
     """Show the progress of a study while it trains.
@@ -43,7 +64,7 @@ def watch(
     Example:
       vitcli runs watch --once
     """
-    from vitcli.plugins.page.watched import find_watched
+    from vitcli.plugins.page.watch import find_watched
     from vitcli.runner.overview.progress import Watcher, summary
 
     watcher = Watcher(find_watched(study))

@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Option
 
 from vitcli.cli.console import say
+from vitcli.cli.options import Rare
 from vitcli.runner.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -12,19 +13,17 @@ if TYPE_CHECKING:
 
 ProbeKind = Annotated[
     Literal["linear", "knn"] | None,
-    typer.Option(
+    Option(
         help="Measure a classifier on the frozen encoder's features: logistic regression, or"
-        " the 20 nearest neighbours.",
-        show_default=False,
+        " the 20 nearest neighbours."
     ),
 ]
 Labels = Annotated[
     int | None,
-    typer.Option(
+    Rare(
         min=1,
         help="Number of labelled training images for --probe, balanced by class.",
         show_default="all",
-        hidden=True,
     ),
 ]
 

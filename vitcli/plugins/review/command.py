@@ -4,7 +4,7 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from vitcli.cli.console import say
 from vitcli.runner.errors import ConfigError
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ReviewFlag = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--review",
         help="Write an offline page of confident errors, suspect labels, and copies with two"
         " labels; it saves corrections of a folder of pictures.",
@@ -28,8 +28,7 @@ def review_report(
     if not review:
         return None
     from vitcli.cli.live import stages
-    from vitcli.plugins.review.page import write_review
-    from vitcli.plugins.review.review import review_run
+    from vitcli.plugins.review.review import review_run, write_review
     from vitcli.runner.data.find import own_path
     from vitcli.runner.data.listing import split_of
 

@@ -4,7 +4,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit_exactly, emit_report, line_width, say
@@ -32,7 +32,7 @@ def complete_name(incomplete: str) -> list[str]:
 
 Name = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="SEARCH",
         help="Search name ('vitcli experiments ls' lists them) or file.",
         autocompletion=complete_name,
@@ -106,8 +106,8 @@ def search(
 
 
 def train(trials: "Trials") -> None:
-    from vitcli.cli.trials import display
-    from vitcli.plugins.search.run import run_search
+    from vitcli.cli.live import display
+    from vitcli.plugins.search.trials import run_search
     from vitcli.runner.study.plan import worker_count
 
     chosen = trials.search

@@ -16,8 +16,7 @@ from vitcli.core.objectives.objective import Outputs
 from vitcli.core.randomness import seed_of
 from vitcli.core.spec import AugmentSpec, ExperimentSpec
 from vitcli.core.torch_use import pinned
-from vitcli.plugins.mae.mae import NOISE, MaskedTask, draw_noise, mean_errors
-from vitcli.plugins.mae.model import MaskedModel
+from vitcli.plugins.mae.mae import NOISE, MaskedModel, MaskedTask, draw_noise, mean_errors
 from vitcli.plugins.ssat.spec import SsatSpec
 
 OTHERS = "others"

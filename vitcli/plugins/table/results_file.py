@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from itertools import compress, zip_longest
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import Annotated, Any, Literal, Self, cast
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
+from vitcli.core.metric import ACCURACY, METRICS, NUMBERS, Metric
 from vitcli.core.metrics.stored import correct
 from vitcli.core.spec import Spec
-from vitcli.plugins.table.score import PREFIX, metric_of_column
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import read_bounded, sha256
 from vitcli.runner.report.tables import csv_text, delimiter_of, read_csv
@@ -29,6 +30,46 @@ from vitcli.runner.run.record import RunRecord, State
 from vitcli.runner.study.collect import study_result
 from vitcli.runner.study.result import MIN_PAIRS, Origin, Plan, StudyResult
 from vitcli.runner.text import composed, natural_key, printable, quantity, shorten
+
+SHARES, GAINS, ERRORS, LOSSES, SPLITS = (
+    frozenset(words.split())
+    for words in (
+        "acc accuracy acc1 top1 top1acc top1accuracy acc5 top5 top5acc top5accuracy f1 f1score"
+        " macrof1 microf1 auc auroc rocauc ap map precision recall iou miou dice",
+        "score r2 psnr ssim bleu reward",
+        "err error errorrate top1error top1err top5error top5err wer cer ece",
+        "loss nll logloss crossentropy ce bce kl mse rmse mae mape perplexity ppl fid brier",
+        "best final last train val valid validation test eval dev epoch",
+    )
+)
+"""Names of metrics, without underscores. Higher shares and gains, lower errors and losses are
+better; shares and errors are shares of 1. ``SPLITS`` are words beside such a name."""
+PREFIX = re.compile(r"(params|metrics|config|summary)\.", re.IGNORECASE)
+"""What exports of W&B and MLflow write before the name of a column."""
+
+
+def metric_of_column(name: str, *, lower_is_better: bool | None = None) -> Metric | None:
+    """Return what a column of another program measures, such as ``val/acc`` or ``top1_error``.
+
+    It is a row of ``METRICS`` or a metric whose whole name is known. Any other name does not say
+    which direction is better, so it is None unless ``lower_is_better`` says it.
+    """
+    name = PREFIX.sub("", name)
+    words = re.findall(r"[^\W_]+", name.casefold())
+    key = "".join(word for word in words if word not in SPLITS)
+    if re.search(r"[^\w\s/.,@%()\[\]:-]|(?<!\w)-", name):  # -loss is no loss
+        key = ""
+    rows = {each.replace("_", ""): row for each, row in [*METRICS.items(), *NUMBERS.items()]}
+    aliases = dict.fromkeys(("acc", "acc1", "top1", "top1acc", "top1accuracy"), ACCURACY)
+    metric = rows.get(key) or aliases.get(key)
+    if metric is None and key in SHARES | GAINS | ERRORS | LOSSES:
+        unit = "%" if key in SHARES | ERRORS else ""
+        metric = Metric(name=name, label=name, unit=unit, higher_is_better=key in SHARES | GAINS)
+    if lower_is_better is not None:
+        metric = metric or Metric(name=name, label=name)
+        metric = replace(metric, higher_is_better=not lower_is_better)
+    return metric
+
 
 REQUIRED = ("variant", "seed", "score")
 OTHER_NAMES = {"group": "variant", "status": "state"}

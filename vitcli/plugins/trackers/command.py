@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit_report, say
@@ -16,7 +16,7 @@ from vitcli.runner.text import quantity
 def export(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="RUN",
             help="Runs, or folders of runs and studies.",
             show_default="runs",
@@ -25,7 +25,7 @@ def export(
     ] = None,
     form: Annotated[
         Literal["csv", "wandb", "mlflow", "trackio"],
-        typer.Option("--format", help="CSV files or a tracker."),
+        Option("--format", help="CSV files or a tracker."),
     ] = "csv",
     output: Annotated[
         Path | None, output_option("FOLDER", "Folder of the CSV files.", "runs-csv")

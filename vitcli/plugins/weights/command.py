@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from vitcli.cli import complete
 from vitcli.cli.chosen import load_changed
@@ -21,11 +21,11 @@ from vitcli.cli.options import (
 from vitcli.runner.report.report import Report, facts_of
 
 Source = Annotated[
-    str, typer.Argument(metavar="FILE", help="Weights file: .pt of torch.save, or .safetensors.")
+    str, Argument(metavar="FILE", help="Weights file: .pt of torch.save, or .safetensors.")
 ]
 As = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="EXPERIMENT",
         help="Name or file of the experiment that describes the model.",
         autocompletion=complete.experiment,
@@ -34,7 +34,7 @@ As = Annotated[
 Output = Annotated[Path | None, output_option("FOLDER", "Run folder to write.", "runs/NAME")]
 ClassOrder = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="natural|A,B,...",
         help="Order of the classes in the file's head; timm's is natural (2 before 10).",
         show_default="as in the data set",
