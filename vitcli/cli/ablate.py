@@ -1,35 +1,20 @@
 """`vitcli ablate`: the trials of a study and the table of their results."""
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
 from vitcli.cli import complete
+from vitcli.cli import options as shared
 from vitcli.cli.chosen import collect_changes
 from vitcli.cli.console import emit_exactly, line_width, say
 from vitcli.cli.engines import Gpus, Place, check_engine, check_folders, takes_options
-from vitcli.cli.options import (
-    Caption,
-    Data,
-    Details,
-    DryRun,
-    Epochs,
-    Json,
-    LimitBatches,
-    Rare,
-    Rerun,
-    Save,
-    Sets,
-    Status,
-    exclude,
-    output_option,
-    refuse_caption,
-    with_code,
-)
+from vitcli.cli.options import Rare, exclude, output_option, refuse_caption, with_code
 from vitcli.cli.study_output import announce_saved, refuse_gaps, show_plan, show_status
 from vitcli.plugin import load_target
 from vitcli.runner.engines.engine import ENGINES, LOCAL
@@ -81,47 +66,31 @@ USELESS = {
 """Options that have no effect beside another one."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """A study, and what is to be done with its results."""
-
-    study: "Study"
-    root: Path
-    names: tuple[str, ...]
-    form: str
-    save: Path | None
-    details: bool
-    caption: str | None
-    rerun_variants: Sequence[str]
-    engine: str
-    gpus: float | None
-
-
 @takes_options
 @with_code
 def ablate(
     study: Name = STUDY,
     only: Only = None,
     seeds: Seeds = None,
-    data: Data = None,
-    epochs: Epochs = None,
-    sets: Sets = None,
-    limit_batches: LimitBatches = None,
+    data: shared.Data = None,
+    epochs: shared.Epochs = None,
+    sets: shared.Sets = None,
+    limit_batches: shared.LimitBatches = None,
     *,
     options: "Options",
     engine: Place = LOCAL,
     gpus: Gpus = None,
     form: Form = "text",
     output: Output = None,
-    dry_run: DryRun = False,
-    status: Status = False,
+    dry_run: shared.DryRun = False,
+    status: shared.Status = False,
     table_only: TableOnly = False,
-    caption: Caption = None,
-    details: Details = False,
-    rerun: Rerun = False,
+    caption: shared.Caption = None,
+    details: shared.Details = False,
+    rerun: shared.Rerun = False,
     fail_fast: FailFast = False,
-    save: Save = None,
-    json: Json = False,
+    save: shared.Save = None,
+    json: shared.Json = False,
 ) -> None:
     """Train the variants of a study and print their results.
 
@@ -136,6 +105,7 @@ def ablate(
     from vitcli.runner.data.find import refuse_unused_folder
     from vitcli.runner.experiment.seeds import parse_seeds
     from vitcli.runner.study.definition import default_root, load_study, select
+    from vitcli.runner.study.plan import plan_study
 
     exclude({"--dry-run": dry_run, "--status": status, "--table-only": table_only})
     has_shape = form != "text" and not (form == "json" and (status or dry_run))
@@ -145,7 +115,8 @@ def ablate(
     for option, others in USELESS.items():
         for other in others:
             exclude({option: given[option], other: given[other]})
-    refuse_caption(caption, "json" if json else form)
+    shape = "json" if json else form
+    refuse_caption(caption, shape)
     check_folders(output, save)
     if not (dry_run or status or table_only):
         check_engine(engine, options.jobs, gpus)
@@ -162,60 +133,54 @@ def ablate(
     if chosen.note:
         say(f"note: {chosen.note}")
     refuse_unused_folder(chosen.baseline.spec.data.name, options.data_dir, may_choose=True)
-    names = select(chosen, only or ())
-    request = Request(
-        study=chosen,
-        root=output or default_root(chosen),
-        names=names,
-        form="json" if json else form,
-        save=save,
-        details=details,
-        caption=caption,
-        rerun_variants=(only or names) if rerun else (),
-        engine=engine,
-        gpus=gpus,
-    )
-    options = replace(options, fail_fast=fail_fast)
+    names, root = select(chosen, only or ()), output or default_root(chosen)
+    show = partial(show_table, chosen, root, names, form=shape, details=details, caption=caption)
     if status:
-        show_status(chosen, request.root, names, saved_trials(save), request.form)
-    elif table_only:
+        show_status(chosen, root, names, saved_trials(save), shape)
+        return
+    if table_only:
         from vitcli.runner.study.states import trial_states
 
         saved = saved_trials(save)
-        states = trial_states(chosen, request.root, names, saved)
+        states = trial_states(chosen, root, names, saved)
         announce_saved(states, saved)
-        show_table(request, states, saved)
+        show(states, saved)
         refuse_gaps(states, "train them: leave out --table-only")
-    else:
-        run(request, options, dry_run=dry_run)
-
-
-def run(request: Request, options: "Options", *, dry_run: bool) -> None:
-    from vitcli.runner.study.page import publish
-    from vitcli.runner.study.plan import current_states, plan_study
-
-    study, root, names = request.study, request.root, request.names
-    saved = saved_trials(request.save, options)
-    work = plan_study(study, root, names, rerun=request.rerun_variants, saved=saved)
-    announce(work)
-    if any(trial.spec.train.precision == "bf16" for trial in work.trials):
-        from vitcli.runner.machine.products import warn_if_emulated
-
-        warn_if_emulated("bf16", options.device, say, "set train.precision to fp32 in the study")
-    if dry_run:
-        show_plan(work, options, request.form)
         return
-    elsewhere = ENGINES[request.engine].train
+    options = replace(options, fail_fast=fail_fast)
+    rerun_variants = (only or names) if rerun else ()
+    saved = saved_trials(save, options)
+    work = plan_study(chosen, root, names, rerun=rerun_variants, saved=saved)
+    announce(work, options.device)
+    if dry_run:
+        show_plan(work, options, shape)
+    else:
+        run(work, options, save, engine, gpus, show)
+
+
+def run(
+    work: "StudyWork",
+    options: "Options",
+    save: Path | None,
+    engine: str,
+    gpus: float | None,
+    show: "Callable[[Mapping[str, RunRecord], SavedTrials | None], StudyResult]",
+) -> None:
+    from vitcli.runner.study.page import publish
+    from vitcli.runner.study.plan import current_states
+
+    study, root, names = work.study, work.root, work.names
+    elsewhere = ENGINES[engine].train
     if elsewhere is None or not work.trials:
-        states = train(work, options, request.save)
-    elif load_target(elsewhere)(root, study.threads, options, request.gpus):
+        states = train(work, options, save)
+    elif load_target(elsewhere)(root, study.threads, options, gpus):
         states = current_states(work)
     else:
         return
     # The report of a part of the study must not replace the report of the whole study.
     whole = len(names) == len(study.variants) and {*study.file_seeds} <= {*study.seeds}
     say(f"making the {'table, figures and report' if whole else 'table'} ...")
-    doc = show_table(request, states, saved)
+    doc = show(states, work.saved)
     if whole:
         publish(doc, root)
     refuse_gaps(states, f"try them again: {options.command}")
@@ -242,7 +207,7 @@ def saved_trials(folder: Path | None, options: "Options | None" = None) -> "Save
     return saved_for_training(folder, options)
 
 
-def announce(work: "StudyWork") -> None:
+def announce(work: "StudyWork", device: str) -> None:
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.study.plan import count_states, explain_states
 
@@ -260,10 +225,14 @@ def announce(work: "StudyWork") -> None:
         say(f"  {line}")
     if work.planned.advice:
         say(f"note: {work.planned.advice}")
+    if any(trial.spec.train.precision == "bf16" for trial in work.trials):
+        from vitcli.runner.machine.products import warn_if_emulated
+
+        warn_if_emulated("bf16", device, say, "set train.precision to fp32 in the study")
 
 
 def train(work: "StudyWork", options: "Options", save: Path | None) -> "dict[str, RunRecord]":
-    from vitcli.cli.live import display
+    from vitcli.cli.trials import display
     from vitcli.runner.study.plan import worker_count
     from vitcli.runner.study.run import run_study
 
@@ -273,18 +242,24 @@ def train(work: "StudyWork", options: "Options", save: Path | None) -> "dict[str
 
 
 def show_table(
-    request: Request, states: "Mapping[str, RunRecord]", saved: "SavedTrials | None"
+    study: "Study",
+    root: Path,
+    names: tuple[str, ...],
+    states: "Mapping[str, RunRecord]",
+    saved: "SavedTrials | None",
+    *,
+    form: str,
+    details: bool,
+    caption: str | None,
 ) -> "StudyResult":
     from vitcli.runner.study.collect import read_results
     from vitcli.runner.study.table import render
 
-    study = request.study
-    doc = read_results(study, request.root, request.names, saved, states=states)
-    if request.form == "trials":
+    doc = read_results(study, root, names, saved, states=states)
+    if form == "trials":
         from vitcli.runner.study.trials_file import trials_csv
 
         emit_exactly(trials_csv(doc, states))
     else:
-        details, caption = request.details, request.caption
-        emit_exactly(render(doc, request.form, line_width(), details=details, caption=caption))
+        emit_exactly(render(doc, form, line_width(), details=details, caption=caption))
     return doc

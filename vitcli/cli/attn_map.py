@@ -9,19 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 from typer import Option
 
+from vitcli.cli import options as shared
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import (
-    Device,
-    FitOption,
-    Json,
-    Offline,
-    Pictures,
-    Rare,
-    RunOf,
-    output_option,
-    with_code,
-)
+from vitcli.cli.options import Rare, output_option, with_code
 from vitcli.runner.errors import ConfigError, InputError, summarize_failures
 from vitcli.runner.files import commit, make_output_folder
 from vitcli.runner.report.report import DataTable, Report
@@ -83,21 +74,21 @@ Output = Annotated[Path | None, output_option("FILE|FOLDER", "File or folder to 
 
 @with_code
 def attn_map(
-    run: RunOf = None,
-    pictures: Pictures = None,
+    run: shared.RunOf = None,
+    pictures: shared.Pictures = None,
     method: MethodOption = None,
     layer: Layers = "",
     head: Heads = "",
     query: Query = "",
     about: About = None,
     form: FormatOption = None,
-    fit: FitOption = None,
+    fit: shared.FitOption = None,
     smooth: Smooth = False,
     live: Live = False,
     output: Output = None,
-    device: Device = "auto",
-    offline: Offline = False,
-    json: Json = False,
+    device: shared.Device = "auto",
+    offline: shared.Offline = False,
+    json: shared.Json = False,
 ) -> None:
     """Draw a model's attention over pictures.
 

@@ -9,18 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from vitcli.cli import complete
+from vitcli.cli import options as shared
 from vitcli.cli.console import confirmed, emit_report, say
-from vitcli.cli.options import (
-    DATA_HELP,
-    DataDir,
-    Format,
-    Offline,
-    SkipBad,
-    Yes,
-    group,
-    output_option,
-    with_code,
-)
+from vitcli.cli.options import DATA_HELP, group, output_option, with_code
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, facts_of, hidden
 from vitcli.runner.text import quantity, size_text
 
@@ -34,7 +25,7 @@ Name = Annotated[str, Argument(metavar="DATASET", help=DATA_HELP, autocompletion
 
 
 @commands.command()
-def ls(form: Format = "text") -> None:
+def ls(form: shared.Format = "text") -> None:
     """List the named data sets and where each is stored.
 
     \b
@@ -76,13 +67,13 @@ def where(status: "DataStatus") -> dict[str, Any]:
 @with_code
 def info(
     name: Name,
-    data_dir: DataDir = None,
-    skip_bad: SkipBad = False,
+    data_dir: shared.DataDir = None,
+    skip_bad: shared.SkipBad = False,
     picture: Annotated[
         Path | None,
         output_option("FILE.png", "Draw ten images of each class into this PNG file."),
     ] = None,
-    form: Format = "text",
+    form: shared.Format = "text",
 ) -> None:
     """Describe a data set on disk: splits, classes, mean, std, hash.
 
@@ -156,8 +147,8 @@ def get(
             show_default="published URLs",
         ),
     ] = None,
-    offline: Offline = False,
-    form: Format = "text",
+    offline: shared.Offline = False,
+    form: shared.Format = "text",
 ) -> None:
     """Download or copy a data set into the cache, and decode it.
 
@@ -176,7 +167,7 @@ def get(
 
 
 @commands.command()
-def rm(name: Name, yes: Yes = False, form: Format = "text") -> None:
+def rm(name: Name, yes: shared.Yes = False, form: shared.Format = "text") -> None:
     """Remove the files of a data set from the cache.
 
     They are its downloads and its decoded copies. Your own pictures, and files outside the cache,

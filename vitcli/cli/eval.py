@@ -6,19 +6,9 @@ from typing import Annotated, Any, Literal
 
 from typer import Option
 
+from vitcli.cli import options as shared
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import (
-    DataDir,
-    Device,
-    Format,
-    LimitBatches,
-    Offline,
-    Rare,
-    Run,
-    exclude,
-    with_code,
-    with_plugins,
-)
+from vitcli.cli.options import Rare, exclude, with_code, with_plugins
 from vitcli.runner.errors import CheckError, ConfigError
 from vitcli.runner.text import percent
 
@@ -30,21 +20,21 @@ MinAccuracy = Annotated[
 @with_plugins("eval")
 @with_code
 def evaluate(
-    run: Run,
+    run: shared.Run,
     split: Annotated[Literal["test", "val", "train"], Option(help="Images to measure.")] = "test",
     tta: Annotated[
         bool, Rare("--tta", help="Average over each image and its mirror image.")
     ] = False,
     step: Annotated[int | None, Rare(help="Step of the checkpoint.", show_default="last")] = None,
-    form: Format = "text",
+    form: shared.Format = "text",
     predictions: Annotated[
         Path | None, Rare(metavar="FILE.npz", help="File for logits and labels.")
     ] = None,
     min_accuracy: MinAccuracy = None,
-    device: Device = "auto",
-    data_dir: DataDir = None,
-    limit_batches: LimitBatches = None,
-    offline: Offline = False,
+    device: shared.Device = "auto",
+    data_dir: shared.DataDir = None,
+    limit_batches: shared.LimitBatches = None,
+    offline: shared.Offline = False,
     *,
     added: Sequence[tuple[str, object, Callable[..., Any]]],
 ) -> None:

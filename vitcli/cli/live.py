@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -12,25 +12,18 @@ from rich.text import Text
 
 from vitcli.cli.console import is_live, say
 from vitcli.core.metric import metric_of
-from vitcli.core.spec.task import TASKS, TaskRow
 from vitcli.runner.text import duration, printable, quantity, shorten
 from vitcli.runner.train import events
-from vitcli.runner.train.events import (
-    Ended,
-    EpochDone,
-    Event,
-    Message,
-    Started,
-    Stopping,
-    TrialEvent,
-    seconds_left,
-)
+from vitcli.runner.train.events import EpochDone, Event, Started
+
+if TYPE_CHECKING:
+    from vitcli.core.spec.task import TaskRow
 
 LINE_SECONDS = 30.0
 Item = TypeVar("Item")
 
 
-def epoch_line(record: dict[str, Any], row: TaskRow) -> str:
+def epoch_line(record: dict[str, Any], row: "TaskRow") -> str:
     """Return the numbers of an epoch as a line: all reports, and the headline of each split.
 
     The accuracy of a classification needs no name. Epoch 0, before the first step, has no losses.
@@ -60,7 +53,7 @@ def _report_text(name: str, value: float) -> str:
     return f"{name.replace('_', ' ')} {value:.3f}"
 
 
-def scalars_text(event: events.Progress, row: TaskRow) -> str:
+def scalars_text(event: events.Progress, row: "TaskRow") -> str:
     """Return the task's scalars of a step, such as ``loss 1.234  acc 56 %``."""
     headline = row.headline
     parts = [f"loss {event.scalars['loss']:.3f}"]
@@ -104,7 +97,7 @@ class Display:
 
 
 class TrainingDisplay(Display):
-    _row: TaskRow | None = None
+    _row: "TaskRow | None" = None
     _steps = 0
 
     @property
@@ -113,6 +106,8 @@ class TrainingDisplay(Display):
 
     def show(self, event: Event) -> None:
         if isinstance(event, Started):
+            from vitcli.core.spec.task import TASKS
+
             row = TASKS[event.task]
             is_own = event.headline == row.headline.name
             self._row = (
@@ -186,77 +181,3 @@ def bars(is_wanted: bool = True) -> Iterator[Progress | None]:
     )
     with Progress(*columns, console=console, transient=True) as progress:
         yield progress
-
-
-class StudyDisplay(Display):
-    def __init__(
-        self, bars: Progress | None, total: int, count: int, row: TaskRow, split: str
-    ) -> None:
-        super().__init__(bars)
-        self._total, self._count = total, max(1, min(count, total))
-        self._row, self._split = row, split
-        self._steps: dict[str, int] = {}
-        self._began: dict[str, float] = {}
-        self._left: dict[str, float] = {}
-        self._durations: list[float] = []
-        self._num_ended = 0
-        self._printed: set[str] = set()
-        self._show_all()
-
-    def show(self, trial_event: TrialEvent) -> None:
-        name, event = trial_event.folder, trial_event.event
-        if isinstance(event, Started):
-            self._began[name] = time.monotonic()
-            self._steps[name] = event.epochs * event.steps_per_epoch
-            self.move(name, event.first_step, self._steps[name], "starting ...")
-        elif isinstance(event, events.Progress) and name in self._steps:
-            self._left[name] = event.seconds_left
-            info = f"epoch {event.epoch}  {scalars_text(event, self._row)}"
-            self.move(name, event.step, self._steps[name], info)
-        elif isinstance(event, Ended):
-            self._end_trial(name, event)
-        elif isinstance(event, Message):
-            self._message(name, event.text)
-        elif isinstance(event, Stopping):
-            self.say("stopping: every running trial saves a checkpoint")
-        self._show_all()
-
-    def _end_trial(self, name: str, event: Ended) -> None:
-        self.end(name)
-        self._num_ended += 1
-        self._left.pop(name, None)
-        line = f"{name:<32}  {event.state}"
-        if event.score is not None:
-            line = f"{name:<32}  {self._split} {self._row.headline.text(event.score)}"
-        if name in self._began:
-            seconds = time.monotonic() - self._began.pop(name)
-            self._durations.append(seconds)
-            line += f"  {duration(seconds)}"
-        self.say(line)
-        if event.reason and event.state == "failed":
-            self._message(name, event.reason)
-
-    def _message(self, name: str, text: str) -> None:
-        """Print each message only once, because all trials report the same about the data."""
-        if text not in self._printed:
-            self._printed.add(text)
-            self.say(f"{name}: {text}" if name else text)
-
-    def _show_all(self) -> None:
-        now = time.monotonic()
-        whole = [now - self._began[name] + left for name, left in self._left.items()]
-        waiting = self._total - self._num_ended - len(self._left)
-        usual = self._durations or whole
-        info = f"{self._num_ended} of {quantity(self._total, 'trial')}"
-        if left := seconds_left([*self._left.values()], waiting, usual, self._count):
-            info += f", about {duration(left)} left"
-        self.move("all", self._num_ended, self._total, info)
-
-
-@contextmanager
-def display(total: int, count: int, row: TaskRow, split: str = "test") -> Iterator[StudyDisplay]:
-    """Yield the display of ``total`` trials, whose scores are of a split."""
-    if total:
-        say(f"{total} to train, {min(count, total)} at once")
-    with bars(total > 0) as progress:
-        yield StudyDisplay(progress, total, count, row, split)

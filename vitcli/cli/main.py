@@ -1,7 +1,6 @@
 """The Typer application: its commands, and the exit codes of errors."""
 
 import errno
-import importlib
 import logging
 import os
 import signal
@@ -75,8 +74,7 @@ class LazyCommands(Mapping[str, Any]):
 
 @cache
 def load_command(name: str) -> Any:
-    module, _, function = all_commands()[name].partition(":")
-    command = getattr(importlib.import_module(module), function)
+    command = plugin.load_target(all_commands()[name])
     app = group()
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name)

@@ -24,6 +24,9 @@ DATA_HELP = "Data set or your own pictures: 'vitcli data ls' lists both."
 TOP_HELP = "Number of classes or runs to show: the likeliest, or those with the best results."
 Rare = partial(Option, hidden=True)
 """An option that only ``--help-all`` shows."""
+RUN_HELP = "Run folder, name under runs/, or bundled model."
+AnyRun = partial(Argument, metavar="RUN", autocompletion=complete.run)
+OwnRun = partial(Argument, metavar="RUN", autocompletion=complete.own_run)
 # Each option is a type, so that it has the same name and help in every command.
 Json = Annotated[bool, Option("--json", help="Print the result as one JSON document.")]
 Format = Annotated[
@@ -96,14 +99,7 @@ Sets = Annotated[
         autocompletion=complete.field,
     ),
 ]
-Run = Annotated[
-    str,
-    Argument(
-        metavar="RUN",
-        help="Run folder, name under runs/, or bundled model.",
-        autocompletion=complete.run,
-    ),
-]
+Run = Annotated[str, AnyRun(help=RUN_HELP)]
 Track = Annotated[
     list[str] | None,
     Rare(
@@ -117,12 +113,7 @@ Pictures = Annotated[
 ]
 RunOf = Annotated[
     str | None,
-    Argument(
-        metavar="RUN",
-        help="Run folder, name under runs/, or bundled model.",
-        show_default="the newest classifier of real pictures, or cifar10-pocket",
-        autocompletion=complete.run,
-    ),
+    AnyRun(help=RUN_HELP, show_default="the newest classifier of real pictures, or cifar10-pocket"),
 ]
 Code = Annotated[
     list[Path] | None,

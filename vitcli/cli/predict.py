@@ -5,18 +5,10 @@ from typing import Annotated
 
 from typer import Option
 
+from vitcli.cli import options as shared
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import (
-    TOP_HELP,
-    Device,
-    FitOption,
-    Format,
-    Pictures,
-    RunOf,
-    exclude,
-    with_code,
-)
+from vitcli.cli.options import TOP_HELP, exclude, with_code
 from vitcli.runner.errors import summarize_failures
 
 Top = Annotated[
@@ -37,14 +29,14 @@ Coverage = Annotated[
 
 @with_code
 def predict(
-    run: RunOf = None,
-    pictures: Pictures = None,
+    run: shared.RunOf = None,
+    pictures: shared.Pictures = None,
     top: Top = None,
     reject: Reject = None,
     coverage: Coverage = None,
-    fit: FitOption = None,
-    form: Format = "text",
-    device: Device = "auto",
+    fit: shared.FitOption = None,
+    form: shared.Format = "text",
+    device: shared.Device = "auto",
 ) -> None:
     """Show the most likely classes of pictures, or of folders.
 

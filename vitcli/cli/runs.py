@@ -6,21 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from typer import Argument, Option
+from typer import Option
 
 from vitcli.cli import complete
+from vitcli.cli import options as shared
 from vitcli.cli.console import confirmed, emit_exactly, emit_report, say
-from vitcli.cli.options import (
-    DATA_HELP,
-    TOP_HELP,
-    Format,
-    Json,
-    Run,
-    Yes,
-    group,
-    output_option,
-    with_code,
-)
+from vitcli.cli.options import group, output_option, with_code
 from vitcli.core.metric import Metric, metric_of
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit, errors_name, make_output_folder
@@ -38,27 +29,17 @@ commands = group(
     example="vitcli runs ls --top 3",
 )
 
-Runs = Annotated[
-    list[str],
-    Argument(
-        metavar="RUN", help="Run folders, or names under runs/.", autocompletion=complete.own_run
-    ),
-]
+Runs = Annotated[list[str], shared.OwnRun(help="Run folders, or names under runs/.")]
 
 
 RunState = Literal["running", "interrupted", "finished", "diverged", "failed", "damaged"]
 Names = Annotated[
     list[str] | None,
-    Argument(
-        metavar="RUN",
-        help="Runs, folders of runs, or 'pets*'.",
-        show_default="all",
-        autocompletion=complete.own_run,
-    ),
+    shared.OwnRun(help="Runs, folders of runs, or 'pets*'.", show_default="all"),
 ]
 OfState = Annotated[RunState | None, Option(help="List runs in this state.", show_default="all")]
 OnData = Annotated[
-    str | None, Option(help=DATA_HELP, show_default="all", autocompletion=complete.data_set)
+    str | None, Option(help=shared.DATA_HELP, show_default="all", autocompletion=complete.data_set)
 ]
 OfExperiment = Annotated[
     str | None,
@@ -79,7 +60,7 @@ Order = Annotated[
     ),
 ]
 Reverse = Annotated[bool, Option("--reverse", help="List in reverse order.")]
-Top = Annotated[int | None, Option(min=1, help=TOP_HELP, show_default="all")]
+Top = Annotated[int | None, Option(min=1, help=shared.TOP_HELP, show_default="all")]
 
 
 @commands.command()
@@ -91,7 +72,7 @@ def ls(
     sort: Order = None,
     reverse: Reverse = False,
     top: Top = None,
-    form: Format = "text",
+    form: shared.Format = "text",
 ) -> None:
     """List runs and the settings that differ.
 
@@ -207,7 +188,7 @@ def settings(run: Mapping[str, Any]) -> str:
 
 
 @commands.command()
-def show(run: Run, form: Format = "text") -> None:
+def show(run: shared.Run, form: shared.Format = "text") -> None:
     """Show the state, configuration, last epochs and result of a run.
 
     \b
@@ -300,18 +281,9 @@ def next_command(record: "RunRecord") -> str:
 
 @commands.command()
 def diff(
-    one: Annotated[
-        str,
-        Argument(
-            metavar="A",
-            help="Run folder, name under runs/, or bundled model.",
-            autocompletion=complete.run,
-        ),
-    ],
-    other: Annotated[
-        str, Argument(metavar="B", help="Run to compare with A.", autocompletion=complete.run)
-    ],
-    form: Format = "text",
+    one: Annotated[str, shared.AnyRun(metavar="A", help=shared.RUN_HELP)],
+    other: Annotated[str, shared.AnyRun(metavar="B", help="Run to compare with A.")],
+    form: shared.Format = "text",
 ) -> None:
     """Compare the configuration, environment and results of two runs.
 
@@ -368,7 +340,7 @@ def format_difference(row: Mapping[str, Any]) -> str:
 
 
 @commands.command()
-def verify(runs: Runs, form: Format = "text") -> None:
+def verify(runs: Runs, form: shared.Format = "text") -> None:
     """Check the files of runs or studies; exit code 4 if one is damaged.
 
     \b
@@ -400,14 +372,10 @@ def verify(runs: Runs, form: Format = "text") -> None:
 def rm(
     runs: Annotated[
         list[str],
-        Argument(
-            metavar="RUN|STUDY",
-            help="Run or study folders, or names under runs/.",
-            autocompletion=complete.own_run,
-        ),
+        shared.OwnRun(metavar="RUN|STUDY", help="Run or study folders, or names under runs/."),
     ],
-    yes: Yes = False,
-    form: Format = "text",
+    yes: shared.Yes = False,
+    form: shared.Format = "text",
 ) -> None:
     """Remove runs and their checkpoints, or whole studies.
 
@@ -432,7 +400,7 @@ def rm(
 def record(
     runs: Runs,
     output: Annotated[Path | None, output_option("FILE", "File to write.", "stdout")] = None,
-    json: Json = False,
+    json: shared.Json = False,
 ) -> None:
     """Write the results of finished runs of one experiment to one file.
 

@@ -3,19 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from typer import Argument, Option
+from typer import Option
 
-from vitcli.cli import complete
+from vitcli.cli import options as shared
 from vitcli.cli.console import emit, emit_report, line_width, say
-from vitcli.cli.options import (
-    DataDir,
-    Device,
-    Json,
-    Offline,
-    output_option,
-    refuse_empty,
-    with_code,
-)
+from vitcli.cli.options import output_option, refuse_empty, with_code
 from vitcli.runner.errors import summarize_failures
 from vitcli.runner.report.report import DataTable, Report
 from vitcli.runner.report.tables import ascii_signs, plain
@@ -27,11 +19,7 @@ if TYPE_CHECKING:
 
 Runs = Annotated[
     list[str],
-    Argument(
-        metavar="RUN",
-        help="Run folders, names under runs/, or bundled models.",
-        autocompletion=complete.run,
-    ),
+    shared.AnyRun(help="Run folders, names under runs/, or bundled models."),
 ]
 What = Annotated[
     str | None,
@@ -51,10 +39,10 @@ def visualize(
     form: Form = "png",
     output: Output = Path("figures"),
     num_images: NumImages = 500,
-    device: Device = "auto",
-    data_dir: DataDir = None,
-    offline: Offline = False,
-    json: Json = False,
+    device: shared.Device = "auto",
+    data_dir: shared.DataDir = None,
+    offline: shared.Offline = False,
+    json: shared.Json = False,
 ) -> None:
     """Draw what models learned, their attention and their errors.
 

@@ -13,13 +13,14 @@ from tests.core.trainings import data_set, new_task
 from vitcli.core.data.batches import IMAGES_AT_ONCE
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.fusion import synthetic as sounds
-from vitcli.plugins.fusion.fusion import Fusion, retrieval
-from vitcli.plugins.fusion.keys import content_keys
-from vitcli.plugins.fusion.model import (
+from vitcli.plugins.fusion.fusion import (
     CrossAttention,
+    Fusion,
     FusionModel,
     build_fusion,
+    retrieval,
 )
+from vitcli.plugins.fusion.keys import content_keys
 from vitcli.plugins.fusion.spec import FUSIONS, FusionSpec
 from vitcli.plugins.fusion.synthetic import NUM_SAMPLES, SHAPE, spectrograms, unit_rms
 

@@ -14,8 +14,7 @@ from optuna.trial import TrialState, create_trial
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.search.definition import load_search
-from vitcli.plugins.search.document import validation_score
-from vitcli.plugins.search.result import make_document, write_confirmation
+from vitcli.plugins.search.document import make_document, validation_score, write_confirmation
 from vitcli.plugins.search.trials import (
     EXCLUDED,
     INVALID,

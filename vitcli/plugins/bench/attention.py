@@ -32,15 +32,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.figure_style import METADATA, MUTED, encode
 from vitcli.runner.files import commit, make_output_folder
 from vitcli.runner.limits import available_memory
-from vitcli.runner.machine.device import (
-    arithmetic,
-    environment,
-    hardware,
-    has_amx,
-    keep_freed_memory,
-    name_precision,
-    pick_precision,
-)
+from vitcli.runner.machine import device as machine
 from vitcli.runner.machine.kernels import BACKENDS, NoKernelsError
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.text import ignore_message
@@ -92,10 +84,10 @@ def bench_attention(
     if embed_dim % num_heads:
         raise ConfigError(f"--num-heads {num_heads} does not divide --embed-dim {embed_dim}")
     if device.type == "cpu":
-        keep_freed_memory()
+        machine.keep_freed_memory()
     torch.set_num_threads(threads or torch.get_num_threads())
-    precision = name_precision(precision, device)
-    autocast = pick_precision(precision, device)
+    precision = machine.name_precision(precision, device)
+    autocast = machine.pick_precision(precision, device)
     setting = Setting(device, autocast, embed_dim, num_heads, batch_size, rounds, seconds)
     kinds = [
         (name, kernels)
@@ -103,7 +95,7 @@ def bench_attention(
         for kernels in (KERNELS if row.has_kernels else KERNELS[:1])
     ]
     measured = {}
-    with arithmetic(precision):
+    with machine.arithmetic(precision):
         for attention, kernels in kinds:
             on_message(f"measuring {attention}, {kernels}")
             measured[attention, kernels] = list(
@@ -112,9 +104,9 @@ def bench_attention(
     return {
         "benchmark": "attention",
         "date": datetime.date.today().isoformat(),
-        "environment": environment(device),
+        "environment": machine.environment(device),
         "setting": (
-            f"the rule alone on {device} ({hardware(device)}), {precision},"
+            f"the rule alone on {device} ({machine.hardware(device)}), {precision},"
             f" {num_heads} x {setting.head_dim} features, batch {batch_size}"
         ),
         "rows": [
@@ -190,7 +182,7 @@ def _make_native_pass(tokens: int, setting: Setting) -> Callable[[], Tensor] | N
     """Return a forward pass of the native kernel, or None if it does not support the setting."""
     is_bf16 = setting.device.type == "cpu" and setting.autocast is torch.bfloat16
     heads = setting.num_heads
-    if not (is_bf16 and has_amx() and fits_attention(tokens, heads, setting.embed_dim)):
+    if not (is_bf16 and machine.has_amx() and fits_attention(tokens, heads, setting.embed_dim)):
         return None
     try:
         backend = BACKENDS["amx"]()

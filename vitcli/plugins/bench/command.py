@@ -56,15 +56,13 @@ def train(
     from vitcli.plugins.bench.profile import profile
     from vitcli.plugins.bench.training import bench_training
 
-    make_trace_folder(trace, output)
-    work = workload(experiment, sets, device, precision)
+    work = workload(experiment, sets, device, precision, output if trace else None)
     from vitcli.runner.train.build import settings
 
     with settings(work.training):
         result = bench_training(work, rounds=rounds, seconds=seconds)
         if trace:
-            steps = work.steps()
-            result |= {"profile": profile(lambda: next(steps), work.device, output)}
+            result["profile"] = profile(work.steps(), work.device, output)
     emit_report(report_of(result, [output] if trace else []), form)
 
 
@@ -89,12 +87,10 @@ def data(
     from vitcli.plugins.bench.profile import profile
     from vitcli.plugins.bench.training import bench_data
 
-    make_trace_folder(trace, output)
-    work = workload(experiment, sets, device, None)
+    work = workload(experiment, sets, device, None, output if trace else None)
     result = bench_data(work, rounds=rounds, seconds=seconds)
     if trace:
-        batches = work.batches()
-        result |= {"profile": profile(lambda: next(batches), work.device, output)}
+        result["profile"] = profile(work.batches(), work.device, output)
     emit_report(report_of(result, [output] if trace else []), form)
 
 
@@ -188,22 +184,23 @@ def attention(
 
 
 def workload(
-    experiment: str | None, sets: list[str] | None, device: str, precision: str | None
+    experiment: str | None,
+    sets: list[str] | None,
+    device: str,
+    precision: str | None,
+    trace: Path | None = None,
 ) -> "Workload":
     from vitcli.plugins.bench.training import make_workload
     from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.machine.products import warn_if_emulated
 
+    if trace:
+        make_output_folder(trace.parent)
     changes = parse_sets(sets)
     shortcuts = {} if precision is None else {"train.precision": precision}
     chosen = load_changed(experiment or "quickstart", changes | shortcuts, option_names(shortcuts))
     warn_if_emulated(chosen.spec.train.precision, device, say)
     return make_workload(chosen, device, say)
-
-
-def make_trace_folder(trace: bool, output: Path) -> None:
-    if trace:
-        make_output_folder(output.parent)
 
 
 def report_of(result: dict[str, Any], files: Sequence[Path] = ()) -> Report:

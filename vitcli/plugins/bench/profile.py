@@ -1,7 +1,7 @@
 """`--trace`: the time of each operator in a benchmark, as a trace and as a table of ten rows."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +43,15 @@ DESCRIPTIONS = {
 }
 
 
-def profile(step: Callable[[], Any], device: torch.device, trace: Path) -> list[dict[str, Any]]:
+def profile(steps: Iterator[Any], device: torch.device, trace: Path) -> list[dict[str, Any]]:
     """Run a few steps, write a trace for chrome://tracing, and return the costliest operators."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
-    step()
+    next(steps)
     with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
         for _ in range(STEPS):
-            step()
+            next(steps)
     profiler.export_chrome_trace(str(trace))
     return costliest(profiler.key_averages(), on_gpu=device.type == "cuda")
 

@@ -1,7 +1,7 @@
 """Contrastive training of images with captions, and zero-shot classification.
 
 Axes: B batch, N images, K classes, V prompts of a class, E width of the joint space, L tokens of a
-caption, G images of a gallery, U captions.
+caption, G images of a gallery, U captions, M items among which a query finds its own.
 """
 
 import math
@@ -23,8 +23,8 @@ from vitcli.core.randomness import keyed_generator
 from vitcli.core.ranks import gather
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.torch_use import without_autocast
-from vitcli.plugins.clip.captions import CHANGES, KINDS, CaptionBook, most_frequent, phrase
-from vitcli.plugins.clip.changes import change
+from vitcli.plugins.clip.captions import KINDS, CaptionBook, most_frequent, phrase
+from vitcli.plugins.clip.changes import CHANGES, change
 from vitcli.plugins.clip.model import ImageTextModel, caption_book, clip_spec
 from vitcli.plugins.clip.spec import ClipSpec
 from vitcli.plugins.clip.tokens import (
@@ -129,9 +129,8 @@ class ContrastiveTask(Task):
         return self._captions(self.book.held_out)
 
     def _captions(self, variants: tuple[tuple[str, ...], ...]) -> GeneratedCaptions:
-        text = self.module.text
-        made = GeneratedCaptions(self.book, variants, text.encoder(), text.length)
-        return made.to(self.module.logit_scale.device)
+        text, device = self.module.text, self.module.logit_scale.device
+        return GeneratedCaptions(self.book, variants, text.encoder(), text.length, device)
 
     def check_data(self, data: DataSet) -> None:
         """Refuse transformations of grey images: one of them is "grey"."""

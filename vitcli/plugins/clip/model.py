@@ -1,6 +1,7 @@
 """An image encoder and a text encoder with a joint space: the model of contrastive training.
 
-Axes: B batch, C channels, H W pixels, L tokens of a caption, E width of the joint space.
+Axes: B batch, C channels, H W pixels, L tokens of a caption, V tokens of a vocabulary, D width of
+the text encoder, E width of the joint space.
 """
 
 import math

@@ -89,19 +89,19 @@ def number_texts(texts: Sequence[str]) -> Tensor:
 class GeneratedCaptions:
     """The captions of a book."""
 
-    def __init__(self, book: CaptionBook, variants: Variants, encode: Encode, length: int) -> None:
-        texts = [text for row in variants for text in row]
-        self.texts = texts
+    def __init__(
+        self,
+        book: CaptionBook,
+        variants: Variants,
+        encode: Encode,
+        length: int,
+        device: torch.device,
+    ) -> None:
+        self.texts = [text for row in variants for text in row]
         self.count = len(variants[0])
-        self.tokens = tokenize(texts, encode, length)  # (S V, L)
-        self.numbers = number_texts(texts)
-        self.subjects = torch.tensor(book.subjects)  # (K, choices)
-
-    def to(self, device: torch.device) -> "GeneratedCaptions":
-        """Move the tensors to a device and return this object."""
-        for name in ("tokens", "numbers", "subjects"):
-            setattr(self, name, getattr(self, name).to(device))
-        return self
+        self.tokens = tokenize(self.texts, encode, length).to(device)  # (S V, L)
+        self.numbers = number_texts(self.texts).to(device)
+        self.subjects = torch.tensor(book.subjects, device=device)  # (K, choices)
 
     def choose(self, labels: Tensor, choice: Tensor) -> Tensor:
         """Return a subject of each class, (B,), from any non-negative integers ``choice``."""

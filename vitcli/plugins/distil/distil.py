@@ -1,6 +1,6 @@
 """Knowledge distillation: a student learns from the labels and from a trained teacher.
 
-Axes: B batch, C channels, H W pixels, D width, h w grid, K classes.
+Axes: B batch, C channels, H W pixels, N tokens, D width, h w grid, K classes.
 """
 
 import math

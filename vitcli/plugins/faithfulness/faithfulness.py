@@ -1,5 +1,10 @@
 """Faithfulness of a map: how the model's answer changes when the map's highest patches are removed.
 
+And whether a map depends on the model's weights: layers are re-initialised from the head downwards.
+Adebayo et al. 2018, "Sanity Checks for Saliency Maps", https://arxiv.org/abs/1810.03292, section 3:
+the cascading randomisation. A map that stays the same while layers lose their trained weights does
+not show what these layers learned.
+
 Axes: B batch, C channels, H W pixels, K classes, gh gw patch grid, P = gh gw patches, S points.
 """
 

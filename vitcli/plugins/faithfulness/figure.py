@@ -21,16 +21,7 @@ from torch import Tensor
 from vitcli.core.inspect.grad_cam import feature_layer
 from vitcli.core.inspect.maps import METHODS, MapRequest, grad_cam_map, head_maps
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.plugins.faithfulness.faithfulness import (
-    area,
-    cascade_parts,
-    centre_map,
-    probability_curve,
-    random_maps,
-    randomised_cascade,
-    rank_correlation,
-    removal_counts,
-)
+from vitcli.plugins.faithfulness import faithfulness as measure
 from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.figure_style import DASHES, FAINT, MUTED, PALETTE, add_grid, add_legend_beside
 from vitcli.runner.report.tables import Table, make_table
@@ -143,7 +134,7 @@ class Randomisation:
 
     @property
     def parts(self) -> list[str]:
-        return list(cascade_parts(self.depth))
+        return list(measure.cascade_parts(self.depth))
 
     @property
     def num_images(self) -> int:
@@ -196,7 +187,7 @@ def faithfulness_figure(tested: TrainedRun) -> RunFigure:
 def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
     tested.require_classifier()
     model = tested.attention_model
-    counts = removal_counts(model.grid_size[0] * model.grid_size[1])
+    counts = measure.removal_counts(model.grid_size[0] * model.grid_size[1])
     curves: dict[str, tuple[list[Tensor], list[Tensor]]] = {
         name: ([], []) for name in (*MAP_METHODS, *BASELINES)
     }
@@ -204,12 +195,14 @@ def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
         with torch.no_grad():
             classes = model(images).argmax(-1)
         # A random map depends only on the index of its image.
-        random = torch.cat([random_maps(1, model.grid_size, SEED + int(i)) for i in index])
-        centre = centre_map(model.grid_size).expand(len(images), *model.grid_size)
+        random = torch.cat([measure.random_maps(1, model.grid_size, SEED + int(i)) for i in index])
+        centre = measure.centre_map(model.grid_size).expand(len(images), *model.grid_size)
         baselines = {RANDOM: random.to(images.device), CENTRE: centre.to(images.device)}
         for name, maps in (maps_of_methods(model, images, classes) | baselines).items():
             for inserts, parts in zip((False, True), curves[name], strict=True):
-                curve = probability_curve(model, images, maps, classes, counts, inserts=inserts)
+                curve = measure.probability_curve(
+                    model, images, maps, classes, counts, inserts=inserts
+                )
                 parts.append(curve.cpu())
     methods = {}
     for name, sides in curves.items():
@@ -218,8 +211,8 @@ def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
             method=name,
             deletion=away,
             insertion=back,
-            deletion_area=area(away, counts),
-            insertion_area=area(back, counts),
+            deletion_area=measure.area(away, counts),
+            insertion_area=measure.area(back, counts),
         )
     return Faithfulness(shares=tuple(count / counts[-1] for count in counts), methods=methods)
 
@@ -253,10 +246,10 @@ def measure_randomisation(tested: TrainedRun) -> Randomisation:
             trained_maps = maps_of_methods(trained, images, classes)
             steps = [
                 maps_of_methods(model, images, classes)
-                for _, model in randomised_cascade(trained, fresh)
+                for _, model in measure.randomised_cascade(trained, fresh)
             ]
             for method, maps in trained_maps.items():
-                by_step = [rank_correlation(maps, step[method]).cpu() for step in steps]
+                by_step = [measure.rank_correlation(maps, step[method]).cpu() for step in steps]
                 batches[method].append(torch.stack(by_step, dim=1))
         for method, parts in batches.items():
             draws[method].append(torch.cat(parts))

@@ -4,7 +4,10 @@ A class is a melody: glides between pitches that are relative to the first one. 
 pitch and formant, so the pitch alone does not tell the class. Training and evaluation have
 different speakers. A sound is a function of its key and its class.
 
-Axes: B batch, T samples, n glides of a melody, H harmonics.
+Below are the log-mel spectrograms that models see of these and of stored sounds.
+
+Axes: B batch, T samples, n glides of a melody, H harmonics, F frames, K frequencies of the Fourier
+transform, M mel bands.
 """
 
 import math

@@ -11,21 +11,13 @@ from vitcli.core.models.image_model import MappedModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import NoMapError
 from vitcli.core.spec.slots import POOLS
+from vitcli.plugins.live import page as pages
 from vitcli.plugins.live.packing import UnknownLayerError, pack_model
-from vitcli.plugins.live.page import (
-    PARTS,
-    Opening,
-    make_fragment,
-    make_scene,
-    pack_picture,
-    page,
-    prefix_names,
-    to_base64,
-    whole_page,
-)
 from vitcli.runner.attn_map.explain import OPTIONS, Explainer, Explanation
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.text import printable, quantity
+from vitcli.runner.visualize.figure import InteractiveFigure
 
 MAX_BYTES = 32 * 2**20
 """Largest size of the attention in one page. 12 layers of 12 heads over 197 tokens need 8 MiB; 24
@@ -52,7 +44,7 @@ class Explorer:
         self.explainer = explainer
         self.layers = tuple(range(len(model.blocks))) if all_layers else explainer.layers
         self.check_attention()
-        self.opening = Opening(
+        self.opening = pages.Opening(
             layer=self.layers[-1] + 1,
             head=explainer.heads[0] + 1 if are_heads_named or is_by_head else None,
             rollout=explainer.method == "rollout",
@@ -71,7 +63,7 @@ class Explorer:
     def page(self, explanation: Explanation) -> bytes:
         predictor = self.explainer.predictor
         try:
-            scene = make_scene(
+            scene = pages.make_scene(
                 self.explainer.model,
                 explanation.batch,
                 name=name_of(explanation),
@@ -84,7 +76,7 @@ class Explorer:
         except NoMapError as error:
             raise ConfigError(f"--format html: {error}") from error
         about = f"Attention of {predictor.run.name}, {predictor.origin}"
-        return page([scene], self.opening, about=about)
+        return pages.page([scene], self.opening, about=about)
 
 
 def name_of(explanation: Explanation) -> str:
@@ -110,12 +102,19 @@ def attention_bytes(model: MappedModel, num_layers: int) -> int:
 FOLDER = "live"
 STYLES = ("explorer.css", f"{FOLDER}/live.css")
 SCRIPTS = (
-    *PARTS,
+    *pages.PARTS,
     *(f"{FOLDER}/{name}.js" for name in ("steps", "network", "photo", "scene", "answer", "live")),
 )
 
 
 class LiveExplorer(Explorer):
+    """Writer of pages with the model inside, which classify photos without Python.
+
+    The page holds the steps and weights of one Vision Transformer and computes its forward pass in
+    JavaScript (templates/live). It also holds the logits of its first picture, computed here: if
+    the browser computes others, the page says so.
+    """
+
     def __init__(self, explainer: Explainer, *, all_layers: bool) -> None:
         if not isinstance(explainer.model, VisionTransformer):
             family = explainer.model.spec.family
@@ -145,7 +144,7 @@ class LiveExplorer(Explorer):
             ) from error
         num_bytes = sum(map(len, weights)) * 4 // 3  # in base64
         check_size("--live: the weights need", num_bytes, "leave out --live")
-        self.packed = {"model": packed, "weights": [to_base64(part) for part in weights]}
+        self.packed = {"model": packed, "weights": [pages.to_base64(part) for part in weights]}
 
     def check_attention(self) -> None:
         """Refuse a model whose attention is too large for a browser, which computes it in fp32."""
@@ -159,7 +158,7 @@ class LiveExplorer(Explorer):
     def page(self, explanation: Explanation) -> bytes:
         predictor, model = self.explainer.predictor, self.model
         name = name_of(explanation)
-        pool, prefix = POOLS[model.spec.pool], prefix_names(model)
+        pool, prefix = POOLS[model.spec.pool], pages.prefix_names(model)
         fill = [round(255 * share) for share in self.mean]
         facts = {
             "grid": model.grid_size,
@@ -176,11 +175,11 @@ class LiveExplorer(Explorer):
         pixels = torch.from_numpy(explanation.pixels)[None]
         with torch.no_grad():
             logits = model(normalize(pixels, torch.tensor(self.mean), torch.tensor(self.std)))[0]
-        picture = pack_picture(name, explanation.picture, explanation.box) | {
-            "pixels": to_base64(explanation.pixels.transpose(1, 2, 0)),
+        picture = pages.pack_picture(name, explanation.picture, explanation.box) | {
+            "pixels": pages.to_base64(explanation.pixels.transpose(1, 2, 0)),
             "logits": logits.tolist(),
         }
-        explorer = make_fragment(
+        explorer = pages.make_fragment(
             self.packed | {"scenes": [picture], "about": facts},
             self.opening,
             keys="page",
@@ -189,4 +188,47 @@ class LiveExplorer(Explorer):
             scripts=SCRIPTS,
         )
         about = f"{predictor.run.name}, {predictor.origin}. The model is inside this page."
-        return whole_page(explorer, title=name, about=about)
+        return pages.whole_page(explorer, title=name, about=about)
+
+
+MAX_SCENES = 4
+
+
+def explorer_figure(tested: TrainedRun) -> InteractiveFigure:
+    scenes = make_scenes(tested)
+    explorer = pages.fragment(scenes)
+    return InteractiveFigure(
+        title="Explore",
+        page=pages.page(scenes, about=f"Attention of {tested.name}"),
+        markup=explorer.markup,
+        style=explorer.style,
+        script=explorer.script,
+        note=f"The attention of every patch of {len(scenes)} test images, the first image of each"
+        " of the first classes.",
+    )
+
+
+def make_scenes(tested: TrainedRun) -> list[pages.Scene]:
+    tested.require_classifier()
+    model = tested.attention_model
+    count = min(MAX_SCENES, MAX_BYTES // attention_bytes(model, len(model.blocks)))
+    if not count:
+        raise NoFigureError("the attention of one picture is too large for a page")
+    scenes = []
+    for index in tested.first_of_each_class[:count]:
+        picture = tested.picture(index)
+        label = tested.class_names[int(tested.data.test.labels[index])]
+        try:
+            scene = pages.make_scene(
+                model,
+                tested.batch(torch.tensor([index])),
+                name=f"{label}, test image {index}",
+                picture=picture,
+                box=(0, 0, *picture.shape[:2]),
+                class_names=tested.class_names,
+                temperature=tested.temperature,
+            )
+        except InputError as error:
+            raise NoFigureError(str(error)) from error
+        scenes.append(scene)
+    return scenes

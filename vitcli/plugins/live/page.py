@@ -4,8 +4,8 @@ The page holds its numbers as data that is never run as code, and names are esca
 content-security policy allows one style and one script, both by their hash. The attributes of the
 ``.explorer`` element show the page's state; the head of explorer.js lists them.
 
-Axes: L layers, h heads, N tokens (prefix first), Q queries. The queries are the tokens, and the
-read-out if it is not CLS alone.
+Axes: H W pixels of the picture, gh gw patch grid, L layers, h heads, N tokens (prefix first), Q
+queries. The queries are the tokens, and the read-out if it is not CLS alone.
 """
 
 import base64
@@ -137,15 +137,12 @@ class Fragment:
 
     The page holds ``style`` once in its head, ``markup`` at the explorer's place, and ``script``
     once after the last markup. All three must be unchanged, because the page's policy names their
-    hashes: ``script-src <script_hash>; style-src <style_hash>; img-src data:``.
+    hashes, of ``policy_hash``: ``script-src 'sha256-...'; style-src 'sha256-...'; img-src data:``.
     """
 
     markup: Markup
     style: Markup
     script: Markup
-    style_hash: str
-    """In the form of a policy: ``'sha256-...'``."""
-    script_hash: str
 
 
 def page(scenes: Sequence[Scene], opening: Opening | None = None, *, about: str = "") -> bytes:
@@ -153,8 +150,14 @@ def page(scenes: Sequence[Scene], opening: Opening | None = None, *, about: str 
 
 
 def whole_page(explorer: Fragment, *, title: str, about: str) -> bytes:
-    text = pages.render(f"{__package__}:explorer.html", explorer=explorer, title=title, about=about)
-    return text.encode()
+    return pages.render(
+        f"{__package__}:explorer.html",
+        explorer=explorer,
+        style_hash=policy_hash(explorer.style),
+        script_hash=policy_hash(explorer.script),
+        title=title,
+        about=about,
+    ).encode()
 
 
 def fragment(
@@ -185,8 +188,6 @@ def make_fragment(
         markup=Markup(markup),
         style=style,
         script=script,
-        style_hash=policy_hash(style),
-        script_hash=policy_hash(script),
     )
 
 

@@ -7,6 +7,6 @@ plugin = Plugin(
             "explorer": "vitcli.plugins.live.explore:Explorer",
             "live": "vitcli.plugins.live.explore:LiveExplorer",
         },
-        "interactive figure": {"explorer": "vitcli.plugins.live.figure:explorer_figure"},
+        "interactive figure": {"explorer": "vitcli.plugins.live.explore:explorer_figure"},
     },
 )

@@ -1,6 +1,8 @@
 """Masked autoencoder: pre-training by reconstruction of masked patches. He et al. 2022.
 
-Axes: B batch, N images, C channels, H W pixels, P patches of an image.
+``visible`` (B, n) and ``masked`` (B, m) are indices of patches in reading order, int64.
+Axes: B batch, N images, C channels, H W pixels, P patches of an image. In the model: N patches, P
+patch_size, p prefix tokens, D embed_dim, F features, L = C P P pixels of a patch, K classes.
 """
 
 from typing import cast
@@ -196,7 +198,6 @@ class MaskedTask(Task):
         return rows | {NOISE: noise[rows["index"]]}
 
     def make_batch(self, data: DataSet, rows: EpochPlan) -> Batch:
-        """Return the batch of B rows, with the noise (B, P) of its masks."""
         return super().make_batch(data, rows) | {NOISE: rows[NOISE]}
 
     def held_out_noise(self, images: Images) -> Tensor:
@@ -263,12 +264,9 @@ class Mae(MaskedTask):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         return {"loss": self.network(batch["images"], batch[NOISE]).mean()}
 
-    def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
-        """Return ``masked_mse`` and the errors of the baselines, each (N,) in fp32."""
-        return self.reconstruction_errors(module, images, flip=flip)
+    outputs = MaskedTask.reconstruction_errors
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
-        """Return the mean errors, and ``mse_ratio`` to the best baseline."""
         return mean_errors(outputs)
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Argument, Option
+from typer import Option
 
-from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_report, is_live, say
-from vitcli.cli.options import Json
+from vitcli.cli.options import Json, OwnRun
 from vitcli.runner.errors import InputError
 from vitcli.runner.overview.study_folder import read_study
 from vitcli.runner.report.report import DataTable, Report, facts_of
@@ -44,11 +43,10 @@ if TYPE_CHECKING:
 def watch(
     study: Annotated[
         str | None,
-        Argument(
+        OwnRun(
             metavar="STUDY",
             help="Study, run or folder of runs, or its name under runs/.",
             show_default="what changed last",
-            autocompletion=complete.own_run,
         ),
     ] = None,
     once: Annotated[bool, Option("--once", help="Print the progress once and end.")] = False,

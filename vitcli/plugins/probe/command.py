@@ -39,5 +39,4 @@ def probe_report(
             raise ConfigError("--labels is the number of labels for a probe; add --probe linear")
         return None
     with stages() as on_stage:
-        probed = probe_run(run, probe, labels=labels, on_message=say, on_stage=on_stage, **common)
-    return probed.report(), probed.trained.accuracy
+        return probe_run(run, probe, labels=labels, on_message=say, on_stage=on_stage, **common)

@@ -83,7 +83,7 @@ def search(
         raise ConfigError(
             "a search needs the package optuna; in the checkout, type: pip install '.[search]'"
         )
-    from vitcli.plugins.search.result import make_document
+    from vitcli.plugins.search.document import make_document
     from vitcli.plugins.search.trials import Trials
     from vitcli.runner.study.page import refuse_foreign_files
 
@@ -106,7 +106,7 @@ def search(
 
 
 def train(trials: "Trials") -> None:
-    from vitcli.cli.live import display
+    from vitcli.cli.trials import display
     from vitcli.plugins.search.trials import run_search
     from vitcli.runner.study.plan import worker_count
 
@@ -119,7 +119,7 @@ def train(trials: "Trials") -> None:
 
 
 def finish(trials: "Trials", form: str) -> None:
-    from vitcli.plugins.search.result import make_document, write_confirmation
+    from vitcli.plugins.search.document import make_document, write_confirmation
     from vitcli.runner.study.page import publish
 
     doc = make_document(trials)

@@ -30,8 +30,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from vitcli.plugins.search.definition import Point, Search, SearchFields, Values, point_key
-from vitcli.plugins.search.document import PRUNED
-from vitcli.plugins.search.kind import JOURNAL
+from vitcli.plugins.search.kind import JOURNAL, PRUNED
 from vitcli.runner.engines.drive import Drive
 from vitcli.runner.engines.drivers import LOGS, PLAN, join_drivers, other_drivers, prepare_folder
 from vitcli.runner.engines.local import Setup
@@ -70,6 +69,8 @@ def make_sampler(
 ) -> BaseSampler:
     """Return the sampler for the question with a number, which decides the draws with the seed.
 
+    It is a pure function of the trials so far and of a seed. So a search that was killed and
+    continues with one trial at a time proposes the points that an uninterrupted one would.
     If the search is stuck, a sampler may propose a point that was not trained again and again.
     """
     seed = int(np.random.SeedSequence([fields.seed, number]).generate_state(1)[0])

@@ -72,7 +72,6 @@ class Ssat(MaskedTask, Classify):
         return {"loss": loss, "accuracy": found["accuracy"], "masked_mse": error.detach()}
 
     def rows(self, data: DataSet, epoch: int) -> EpochPlan:
-        """Return the tables of an epoch, with those of the unlabelled images if there are any."""
         rows = super().rows(data, epoch)
         if data.unlabelled is None:
             return rows
@@ -124,10 +123,8 @@ class Ssat(MaskedTask, Classify):
         return batch | {OTHERS: made["images"]}
 
     def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
-        """Return logits (N, K), labels (N,) and the errors of the reconstructions, each (N,)."""
         errors = self.reconstruction_errors(module, images, flip=flip)
         return super().outputs(module, images, flip=flip) | errors
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
-        """Return the numbers of a classification and those of a reconstruction."""
         return super().measure(outputs) | mean_errors(outputs)

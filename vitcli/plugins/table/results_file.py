@@ -18,14 +18,7 @@ from vitcli.core.spec import Spec
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import read_bounded, sha256
 from vitcli.runner.report.tables import csv_text, delimiter_of, read_csv
-from vitcli.runner.run.predictions import (
-    BROKEN_ARCHIVE,
-    MAX_BYTES,
-    Arrays,
-    PerImage,
-    read_array,
-    read_outputs,
-)
+from vitcli.runner.run import predictions
 from vitcli.runner.run.record import RunRecord, State
 from vitcli.runner.study.collect import study_result
 from vitcli.runner.study.result import MIN_PAIRS, Origin, Plan, StudyResult
@@ -446,7 +439,7 @@ def _scores(
 def _results(
     name: str,
     scores: Mapping[str, Decimal],
-    images: Mapping[str, PerImage],
+    images: Mapping[str, predictions.PerImage],
     files: Mapping[str, str],
 ) -> dict[str, dict[str, float]]:
     """Return the numbers of each trial. Its score is the mean of its predictions, if known."""
@@ -463,8 +456,8 @@ def _results(
     return results
 
 
-def _images(folder: Path, files: Mapping[str, str]) -> dict[str, PerImage]:
-    images: dict[str, PerImage] = {}
+def _images(folder: Path, files: Mapping[str, str]) -> dict[str, predictions.PerImage]:
+    images: dict[str, predictions.PerImage] = {}
     names: list[tuple[str, ...]] = []
     for place, text in files.items():
         name, colon, inside = text.partition(".npz:")
@@ -472,7 +465,7 @@ def _images(folder: Path, files: Mapping[str, str]) -> dict[str, PerImage]:
         path = folder / file if (folder / file).exists() else Path(file)
         try:
             image, own = _per_image(_arrays(path, inside))
-        except BROKEN_ARCHIVE as error:
+        except predictions.BROKEN_ARCHIVE as error:
             raise InputError(
                 f"{place}: {path} cannot be read as predictions; write 'correct', or 'label' and"
                 f" 'prediction', one number for each image: {error}"
@@ -481,7 +474,9 @@ def _images(folder: Path, files: Mapping[str, str]) -> dict[str, PerImage]:
         rows = {name: row for row, name in enumerate(own)}
         if rows and len(rows) == len(own) == len(names) and rows.keys() == {*names}:
             order = [rows[name] for name in names]
-            image = PerImage(image.scores[order], image.labels[order[: len(image.labels)]])
+            image = predictions.PerImage(
+                image.scores[order], image.labels[order[: len(image.labels)]]
+            )
             own = names
         first = next(iter(images.values()), image)
         is_same = own == names and len(image.scores) == len(first.scores)
@@ -494,18 +489,18 @@ def _images(folder: Path, files: Mapping[str, str]) -> dict[str, PerImage]:
     return images
 
 
-def _arrays(path: Path, inside: str) -> Arrays:
+def _arrays(path: Path, inside: str) -> predictions.Arrays:
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        return {"correct": read_array(read_bounded(path, MAX_BYTES))}
+        return {"correct": predictions.read_array(read_bounded(path, predictions.MAX_BYTES))}
     if suffix not in (".csv", ".tsv"):
-        return read_outputs(read_bounded(path, MAX_BYTES), inside)
+        return predictions.read_outputs(read_bounded(path, predictions.MAX_BYTES), inside)
     table = read_csv(csv_text(path), str(path), exact=True)
     columns = zip(*([cell.strip() for cell in row] for _, row in table), strict=True)
     return {name: np.array([FLAGS.get(x.lower(), x) for x in cells]) for name, *cells in columns}
 
 
-def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]]]:
+def _per_image(arrays: predictions.Arrays) -> tuple[predictions.PerImage, list[tuple[str, ...]]]:
     known = {
         OTHER_ARRAYS.get(name.casefold(), name.casefold()): array for name, array in arrays.items()
     }
@@ -517,7 +512,7 @@ def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]]]:
         if "label" not in known or not {"prediction", "logits"} & known.keys():
             raise ValueError(f"it has only {', '.join(arrays)}")
         scores, labels = correct(known | {"labels": labels})
-    image = PerImage(scores, labels)
+    image = predictions.PerImage(scores, labels)
     if not image.is_sound:
         raise ValueError("no numbers, or not one for each image")
     naming = {"id"} & known.keys() or known.keys() - OF_IMAGES

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from vitcli.core.spec import ExperimentSpec, TrainSpec
-from vitcli.plugins.timm.spec import TimmSpec
+from vitcli.plugins.timm.spec import MISSING, TimmSpec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.text import did_you_mean, join_words
 
@@ -14,9 +14,7 @@ PREFIX = "timm:"
 def timm_config(name: str) -> Any:
     """Return timm's configuration of a name: picture size, mean, std, place of the weights."""
     if find_spec("timm") is None:
-        raise ConfigError(
-            "models of timm need the package timm; in the checkout, type: pip install '.[timm]'"
-        )
+        raise ConfigError(MISSING)
     import timm
 
     architecture, _, tag = name.partition(".")

@@ -12,13 +12,12 @@ from torch import Tensor, nn
 
 from vitcli.core.models.image_model import MappedModel, chosen_layers, hooked
 from vitcli.core.randomness import seed_of
-from vitcli.plugins.timm.spec import TimmSpec
+from vitcli.plugins.timm.spec import MISSING, TimmSpec
 
 CAPTURED = {"Attention", "AttentionRope", "EvaAttention"}
 """Classes of timm whose attention is one matrix between all tokens."""
 POOLS = {"token": "cls", "avg": "mean", "map": "seq"}
 """timm's pooling of tokens -> the row of ``POOLS`` that is like it."""
-MISSING = "models of timm need the package timm; in the checkout, type: pip install '.[timm]'"
 
 
 def create_net(spec: TimmSpec, seed: int = 0, **options: Any) -> Any:

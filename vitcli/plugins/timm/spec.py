@@ -7,6 +7,8 @@ from pydantic import model_validator
 from vitcli.core.spec import ModelSpec
 from vitcli.core.spec.families import FamilyRow
 
+MISSING = "models of timm need the package timm; in the checkout, type: pip install '.[timm]'"
+
 
 class TimmSpec(ModelSpec):
     """A model of timm, as timm builds it. It needs the extra ``timm``."""

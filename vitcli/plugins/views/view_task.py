@@ -92,7 +92,6 @@ class ViewTask(Task):
         return {"logits": logits, "labels": labels}
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
-        """Return the share of images whose label most of their nearest neighbours have."""
         return {"knn_accuracy": score(outputs["logits"], outputs["labels"]).accuracy}
 
     @torch.inference_mode()

@@ -6,18 +6,10 @@ from typing import Annotated
 from typer import Argument, Option
 
 from vitcli.cli import complete
+from vitcli.cli import options as shared
 from vitcli.cli.chosen import load_changed
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import (
-    DataDir,
-    Format,
-    Offline,
-    RunName,
-    Sets,
-    output_option,
-    refuse_empty,
-    run_folder,
-)
+from vitcli.cli.options import output_option, refuse_empty, run_folder
 from vitcli.runner.report.report import Report, facts_of
 
 Source = Annotated[
@@ -45,13 +37,13 @@ ClassOrder = Annotated[
 def import_(
     source: Source,
     experiment: As,
-    name: RunName = None,
+    name: shared.RunName = None,
     output: Output = None,
     class_order: ClassOrder = None,
-    sets: Sets = None,
-    data_dir: DataDir = None,
-    offline: Offline = False,
-    form: Format = "text",
+    sets: shared.Sets = None,
+    data_dir: shared.DataDir = None,
+    offline: shared.Offline = False,
+    form: shared.Format = "text",
 ) -> None:
     """Create a run from weights that another program trained.
 
