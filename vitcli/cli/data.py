@@ -193,5 +193,4 @@ def rm(name: Name, yes: shared.Yes = False, form: shared.Format = "text") -> Non
     for path in files:
         with explain_write_errors(path.parent):
             path.unlink(missing_ok=True)
-    facts = facts_of(name=name, removed=[*map(str, files)], bytes=size)
-    emit_report(Report(facts=facts), form)
+    emit_report(Report(facts=facts_of(name=name, removed=[*map(str, files)], bytes=size)), form)

@@ -55,8 +55,7 @@ def evaluate(
     ways = {option: value for option, value, _ in added}
     exclude(ways | {"--tta": tta})
     exclude(ways | {"--predictions": predictions})
-    answers = [way(run, common) for _, _, way in added]
-    answer = next(filter(None, answers), None)
+    answer = next(filter(None, [way(run, common) for _, _, way in added]), None)
     if answer is None:
         from vitcli.runner.evaluate.scores import evaluate_run
 

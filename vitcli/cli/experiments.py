@@ -49,8 +49,7 @@ def ls(form: Format = "text") -> None:
     from vitcli.runner.experiment.config import experiment_files
     from vitcli.runner.experiment.listing import describe_experiment
 
-    files = experiment_files().values()
-    rows = [asdict(describe_experiment(str(path))) for path in files]
+    rows = [asdict(describe_experiment(str(path))) for path in experiment_files().values()]
     shown = {"name", "kind", "question"}
     fields = [Field(name, text=one_line, is_shown=name in shown) for name in rows[0]]
     following = ["vitcli experiments show NAME", "vitcli train NAME", "vitcli ablate STUDY"]

@@ -212,8 +212,7 @@ def with_plugins(name: str) -> Callable[..., Any]:
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        functions = options_of(name)
-        taken = {function: _keywords(function) for function in functions}
+        taken = {function: _keywords(function) for function in options_of(name)}
 
         @wraps(command)
         def call(*args: Any, **options: Any) -> Any:

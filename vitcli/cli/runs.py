@@ -114,7 +114,6 @@ def ls(
 
 
 def missing_plugins(runs: Sequence["RunRecord"]) -> list[str]:
-    """Return a note for each plugin that is off and that runs need."""
     from vitcli.runner.experiment.own_code import missing_plugin
 
     names: dict[str, list[str]] = {}
@@ -147,8 +146,8 @@ def run_table(runs: Sequence["RunRecord"]) -> DataTable:
     shown = {field.name for field in fields}
     rows = [run.document() for run in runs]
     hidden = [name for name in (rows[0] if rows else {}) if name not in shown]
-    others = [Field(name, is_shown=False) for name in hidden]
-    return DataTable("runs", [*fields, *others], rows)
+    fields += [Field(name, is_shown=False) for name in hidden]
+    return DataTable("runs", fields, rows)
 
 
 def state_text(run: Mapping[str, Any]) -> str:
@@ -391,8 +390,7 @@ def rm(
         return
     for path in remove(removals):
         say(f"not removed, because vitcli did not write it: {path}")
-    names = [removal.name for removal in removals]
-    emit_report(Report(facts=[Fact("removed", names)]), form)
+    emit_report(Report(facts=[Fact("removed", [removal.name for removal in removals])]), form)
 
 
 @commands.command()

@@ -27,7 +27,7 @@ from vitcli.core.ops.native.amx.backend import fits_attention
 from vitcli.core.spec import VitSpec
 from vitcli.core.spec.slots import ATTENTIONS, UNSTATED
 from vitcli.core.torch_use import autocast_to
-from vitcli.plugins.bench.clock import timed, turns
+from vitcli.plugins.bench.training import timed, turns
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.figure_style import METADATA, MUTED, encode
 from vitcli.runner.files import commit, make_output_folder

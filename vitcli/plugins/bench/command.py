@@ -53,8 +53,7 @@ def train(
     Example:
       vitcli bench train cifar10-tiny
     """
-    from vitcli.plugins.bench.profile import profile
-    from vitcli.plugins.bench.training import bench_training
+    from vitcli.plugins.bench.training import bench_training, profile
 
     work = workload(experiment, sets, device, precision, output if trace else None)
     from vitcli.runner.train.build import settings
@@ -84,8 +83,7 @@ def data(
     Example:
       vitcli bench data cifar10-small-aug
     """
-    from vitcli.plugins.bench.profile import profile
-    from vitcli.plugins.bench.training import bench_data
+    from vitcli.plugins.bench.training import bench_data, profile
 
     work = workload(experiment, sets, device, None, output if trace else None)
     result = bench_data(work, rounds=rounds, seconds=seconds)
@@ -114,8 +112,7 @@ def inference(
     from vitcli.plugins.bench.training import bench_inference
 
     work = workload(experiment, sets, device, precision)
-    result = bench_inference(work, rounds=rounds, seconds=seconds)
-    emit_report(report_of(result), form)
+    emit_report(report_of(bench_inference(work, rounds=rounds, seconds=seconds)), form)
 
 
 @commands.command()
@@ -143,21 +140,15 @@ def attention(
     Example:
       vitcli bench attention --lengths 64,256
     """
-    from vitcli.plugins.bench.attention import (
-        LENGTHS,
-        MAX_SECONDS,
-        bench_attention,
-        draw,
-        prepare_figure,
-    )
+    from vitcli.plugins.bench import attention as rules
     from vitcli.runner.machine.device import pick_device
     from vitcli.runner.machine.products import warn_if_emulated
 
     if output:
-        prepare_figure(output)
-    wanted = parse_lengths(lengths) or LENGTHS
+        rules.prepare_figure(output)
+    wanted = parse_lengths(lengths) or rules.LENGTHS
     warn_if_emulated(precision, device, say)
-    result = bench_attention(
+    result = rules.bench_attention(
         pick_device(device),
         precision=precision,
         embed_dim=embed_dim,
@@ -170,9 +161,9 @@ def attention(
         on_message=say,
     )
     if output:
-        draw(result, output)
+        rules.draw(result, output)
     cells = len(result["rows"]) * len(wanted)
-    missing = f"Empty cells exceeded {MAX_SECONDS:g} s or the memory, or have no such kernel."
+    missing = f"Empty cells exceeded {rules.MAX_SECONDS:g} s or the memory, or have no such kernel."
     report = report_of({name: value for name, value in result.items() if name != "rows"})
     report = replace(
         report,

@@ -68,12 +68,10 @@ def phrase(name: str) -> str:
 
 
 def with_article(name: str) -> str:
-    """Return a name after ``a`` or ``an``."""
     return f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"
 
 
 def fill(template: str, name: str, **words: str) -> str:
-    """Return a caption from a template, with the name of a class and other words."""
     return template.format(n=phrase(name), a=with_article(phrase(name)), **words)
 
 
@@ -126,7 +124,6 @@ def change_captions(names: Sequence[str]) -> CaptionBook:
 
 
 def superclass_captions(names: Sequence[str]) -> CaptionBook:
-    """Return captions that name the class, its superclass and its relatives."""
     groups = superclasses_of(names)
     if groups is None:
         raise ValueError(
@@ -157,7 +154,6 @@ def _class_variants(name: str, names: Sequence[str], groups: Sequence[str]) -> t
 
 
 def superclass_prompts(names: Sequence[str]) -> Variants:
-    """Return the held-out captions of classes or superclasses."""
     things = [with_article(phrase(name)) for name in names]
     return tuple(tuple(form.format(w=thing) for form in FORM_HELD_OUT) for thing in things)
 

@@ -22,7 +22,6 @@ def blur(images: Tensor) -> Tensor:
 
 
 def grey(images: Tensor) -> Tensor:
-    """Replace the channels by their mean."""
     return images.mean(1, keepdim=True).expand_as(images)
 
 

@@ -23,19 +23,11 @@ from vitcli.core.randomness import keyed_generator
 from vitcli.core.ranks import gather
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.torch_use import without_autocast
+from vitcli.plugins.clip import tokens as token
 from vitcli.plugins.clip.captions import KINDS, CaptionBook, most_frequent, phrase
 from vitcli.plugins.clip.changes import CHANGES, change
 from vitcli.plugins.clip.model import ImageTextModel, caption_book, clip_spec
 from vitcli.plugins.clip.spec import ClipSpec
-from vitcli.plugins.clip.tokens import (
-    UNKNOWN,
-    Drawn,
-    GeneratedCaptions,
-    StoredCaptions,
-    read_texts,
-    split_words,
-    tokenize,
-)
 
 AT_ONCE = 1024
 """Number of queries whose similarities are held at once."""
@@ -68,7 +60,6 @@ def ranks(queries: Tensor, items: Tensor, subject: Tensor, of_item: Tensor) -> T
 
 
 def recall(ranks: Tensor, count: int) -> float:
-    """Return the share of ranks below ``count``."""
     return (ranks < count).double().mean().item()
 
 
@@ -93,7 +84,7 @@ class ContrastiveTask(Task):
 
     encoder_name = "encoder"
     module: ImageTextModel
-    _read: tuple[Images, StoredCaptions] | None = None
+    _read: tuple[Images, token.StoredCaptions] | None = None
 
     @classmethod
     def make_module(cls, spec: ExperimentSpec) -> nn.Module:
@@ -108,8 +99,8 @@ class ContrastiveTask(Task):
             raise ValueError("task.captions: the folder has no captions.csv (columns file,caption)")
         text = cast(ImageTextModel, module).text
         if not text.reads_bytes:
-            captions = (c for row in read_texts(data.train.extra["caption"]) for c in row)
-            words = (word for caption in captions for word in split_words(caption))
+            captions = (c for row in token.read_texts(data.train.extra["caption"]) for c in row)
+            words = (word for caption in captions for word in token.split_words(caption))
             text.set_vocabulary(most_frequent(words, len(text.vocabulary)))
 
     @cached_property
@@ -121,16 +112,16 @@ class ContrastiveTask(Task):
         return clip_spec(self.spec)
 
     @cached_property
-    def trained(self) -> GeneratedCaptions:
+    def trained(self) -> token.GeneratedCaptions:
         return self._captions(self.book.train)
 
     @cached_property
-    def held_out(self) -> GeneratedCaptions:
+    def held_out(self) -> token.GeneratedCaptions:
         return self._captions(self.book.held_out)
 
-    def _captions(self, variants: tuple[tuple[str, ...], ...]) -> GeneratedCaptions:
+    def _captions(self, variants: tuple[tuple[str, ...], ...]) -> token.GeneratedCaptions:
         text, device = self.module.text, self.module.logit_scale.device
-        return GeneratedCaptions(self.book, variants, text.encoder(), text.length, device)
+        return token.GeneratedCaptions(self.book, variants, text.encoder(), text.length, device)
 
     def check_data(self, data: DataSet) -> None:
         """Refuse transformations of grey images: one of them is "grey"."""
@@ -172,7 +163,7 @@ class ContrastiveTask(Task):
             images = change(images, drawn.subject % len(CHANGES), *self._channels)
         return {"images": images, **drawn._asdict()}
 
-    def draw_captions(self, data: DataSet, rows: EpochPlan) -> Drawn:
+    def draw_captions(self, data: DataSet, rows: EpochPlan) -> token.Drawn:
         index = rows["index"]
         if self.options.captions == "folder":
             if self._read is None or self._read[0] is not data.train:
@@ -181,9 +172,9 @@ class ContrastiveTask(Task):
         subject = self.trained.choose(data.train.labels[index], rows["caption.choice"])
         return self.trained.draw(subject, rows["caption.variant"])
 
-    def _read_captions(self, images: Images) -> StoredCaptions:
+    def _read_captions(self, images: Images) -> token.StoredCaptions:
         text = self.module.text
-        return StoredCaptions(images, text.encoder(), text.length)
+        return token.StoredCaptions(images, text.encoder(), text.length)
 
     # Training
 
@@ -223,7 +214,7 @@ class ContrastiveTask(Task):
     def class_vectors(self, module: nn.Module, prompts: Sequence[Sequence[str]]) -> Tensor:
         """Return the unit vector (K, E) of each class from its prompts alone."""
         text = cast(ImageTextModel, module).text
-        tokens = tokenize((p for row in prompts for p in row), text.encoder(), text.length)
+        tokens = token.tokenize((p for row in prompts for p in row), text.encoder(), text.length)
         found = self.embed_tokens(module, tokens)
         return ensemble(found.unflatten(0, (len(prompts), -1)))
 
@@ -234,12 +225,12 @@ class ContrastiveTask(Task):
         encode = cast(ImageTextModel, module).text.encoder()
         phrases = [*map(phrase, class_names)]
         for said in phrases:
-            if {*encode(said)} <= {UNKNOWN}:
+            if {*encode(said)} <= {token.UNKNOWN}:
                 raise ValueError(
                     f"no word of class {said!r} occurs in the captions of the training"
                 )
-        words = dict.fromkeys(word for said in phrases for word in split_words(said))
-        unknown = [word for word in words if {*encode(word)} <= {UNKNOWN}]
+        words = dict.fromkeys(word for said in phrases for word in token.split_words(said))
+        unknown = [word for word in words if {*encode(word)} <= {token.UNKNOWN}]
         prompts = KINDS[self.options.captions].prompts(class_names)
         vectors = self.class_vectors(module.eval(), prompts)
         return self._scores(module, self.embed_images(module, images), vectors), unknown
@@ -278,7 +269,7 @@ class ContrastiveTask(Task):
         module.train(was_training)
         return outputs
 
-    def captions_of(self, images: Images) -> tuple[Drawn, list[str]]:
+    def captions_of(self, images: Images) -> tuple[token.Drawn, list[str]]:
         """Return a caption of each image of a split, and all texts by the number of the caption.
 
         It is the image's first caption, or a held-out caption that its place selects.

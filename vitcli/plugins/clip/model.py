@@ -20,19 +20,9 @@ from vitcli.core.nn.pos_embed import Learned
 from vitcli.core.ops.backend import Linear
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import ExperimentSpec
+from vitcli.plugins.clip import tokens as token
 from vitcli.plugins.clip.captions import KINDS, CaptionBook
 from vitcli.plugins.clip.spec import ClipSpec
-from vitcli.plugins.clip.tokens import (
-    END,
-    NUM_SPECIAL,
-    WORD_BYTES,
-    Encode,
-    encode_bytes,
-    from_table,
-    split_words,
-    to_table,
-    word_encoder,
-)
 
 TOKEN_STD, POSITION_STD = 0.02, 0.01
 
@@ -72,8 +62,10 @@ class TextEncoder(nn.Module):
         self.reads_bytes = spec.tokenizer == "bytes"
         self.length, dim = spec.length, spec.text_dim
         num_words = 0 if self.reads_bytes else num_words
-        self.register_buffer("vocabulary", torch.zeros(num_words, WORD_BYTES, dtype=torch.uint8))
-        num_tokens = NUM_SPECIAL + (256 if self.reads_bytes else num_words)
+        self.register_buffer(
+            "vocabulary", torch.zeros(num_words, token.WORD_BYTES, dtype=torch.uint8)
+        )
+        num_tokens = token.NUM_SPECIAL + (256 if self.reads_bytes else num_words)
         self.token_embed = nn.Embedding(num_tokens, dim)
         shape = TokenShape(
             embed_dim=dim,
@@ -99,18 +91,18 @@ class TextEncoder(nn.Module):
     def set_vocabulary(self, words: list[str]) -> None:
         """Store the words of a tokeniser of words; the order gives their numbers."""
         if not self.vocabulary.is_meta:
-            self.vocabulary.copy_(to_table(words, len(self.vocabulary)))
+            self.vocabulary.copy_(token.to_table(words, len(self.vocabulary)))
 
     def words(self) -> list[str]:
-        return from_table(self.vocabulary)
+        return token.from_table(self.vocabulary)
 
-    def encoder(self) -> Encode:
-        return encode_bytes if self.reads_bytes else word_encoder(self.words())
+    def encoder(self) -> token.Encode:
+        return token.encode_bytes if self.reads_bytes else token.word_encoder(self.words())
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.token_embed(tokens) + self.pos_embed()
         x = self.blocks(x)
-        end = (tokens == END).int().argmax(1)  # (B,)
+        end = (tokens == token.END).int().argmax(1)  # (B,)
         return self.norm(x[torch.arange(len(x), device=x.device), end])
 
 
@@ -141,8 +133,8 @@ class ImageTextModel(nn.Module):
         words = None
         if task.captions != "folder":
             texts = (text for row in caption_book(spec).train for text in row)
-            words = sorted({word for text in texts for word in split_words(text)})
-        size = task.vocabulary_size - NUM_SPECIAL if words is None else len(words)
+            words = sorted({word for text in texts for word in token.split_words(text)})
+        size = task.vocabulary_size - token.NUM_SPECIAL if words is None else len(words)
         self.text = TextEncoder(task, size)
         self.image_projection = Linear(self.encoder.num_features, task.joint_dim, bias=False)
         self.text_projection = Linear(task.text_dim, task.joint_dim, bias=False)

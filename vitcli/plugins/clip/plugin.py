@@ -12,7 +12,7 @@ plugin = Plugin(
     rows={
         "task.name": {"clip": "vitcli.plugins.clip.spec:ROW"},
         "number": {name: f"vitcli.plugins.clip.spec:{name}" for name in NUMBERS},
-        "extra": {"caption": "vitcli.plugins.clip.caption_file:CAPTION"},
+        "extra": {"caption": "vitcli.plugins.clip.tokens:CAPTION"},
     },
     options={"eval": "vitcli.plugins.clip.command:zero_shot"},
 )

@@ -3,7 +3,7 @@
 Axes: N images, K named classes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from vitcli.runner.evaluate.scores import interval_fact
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run, score_of
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, hidden
 from vitcli.runner.run.folder import RunDir, find_run
-from vitcli.runner.text import ignore_message, printable
+from vitcli.runner.text import printable
 
 
 def zero_shot_report(
@@ -24,7 +24,6 @@ def zero_shot_report(
     class_names: Sequence[str] | None = None,
     *,
     split: str = "test",
-    on_message: Callable[[str], None] = ignore_message,
     **options: Any,
 ) -> tuple[Report, float | None]:
     """Report on classes given by name; the accuracy is None if no image has such a class."""
@@ -35,7 +34,7 @@ def zero_shot_report(
             f"--zero-shot: {run.name} was trained with task {task_name!r}, which has no text;"
             " take a run that was trained with captions"
         )
-    trained = load_trained_run(name, on_message=on_message, **options)
+    trained = load_trained_run(name, **options)
     images, known = trained.images(split), trained.data.class_names
     names = check_names(class_names or known)
     task = trained.task()

@@ -36,9 +36,17 @@ from vitcli.core.spec import ExperimentSpec, VitSpec
 from vitcli.core.spec.rows import make
 from vitcli.core.spec.slots import INITS
 from vitcli.core.torch_use import without_autocast
-from vitcli.plugins.fusion.keys import content_keys, keys_for, noise, scramble
+from vitcli.plugins.fusion.sounds import (
+    SHAPE,
+    content_keys,
+    keys_for,
+    noise,
+    scramble,
+    spectrograms,
+    synthesize,
+    unit_rms,
+)
 from vitcli.plugins.fusion.spec import FUSIONS, FusionSpec
-from vitcli.plugins.fusion.synthetic import SHAPE, spectrograms, synthesize, unit_rms
 
 Alone = tuple[int, int]
 """Number of images and number of sounds that are alone."""

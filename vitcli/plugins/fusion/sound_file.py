@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vitcli.plugins.fusion.synthetic import NUM_SAMPLES, RATE
+from vitcli.plugins.fusion.sounds import NUM_SAMPLES, RATE
 from vitcli.runner.data.extras import ExtraReader, refuse_pictures
 from vitcli.runner.data.pictures import picture_bytes
 from vitcli.runner.errors import InputError

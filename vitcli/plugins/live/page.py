@@ -165,8 +165,7 @@ def fragment(
 ) -> Fragment:
     """Return an explorer; with ``keys="inside"`` it hears keys only while it has the focus."""
     opening = opening or Opening(layer=scenes[0].layers[-1])
-    data = {"scenes": [pack_scene(scene) for scene in scenes]}
-    return make_fragment(data, opening, keys=keys)
+    return make_fragment({"scenes": [pack_scene(scene) for scene in scenes]}, opening, keys=keys)
 
 
 def make_fragment(

@@ -202,8 +202,7 @@ class MaskedTask(Task):
 
     def held_out_noise(self, images: Images) -> Tensor:
         """Return the noise (N, P) of an evaluation, the same for every seed and epoch."""
-        noise = draw_noise(len(images), self.num_patches, "held-out")
-        return noise.to(images.pixels.device)
+        return draw_noise(len(images), self.num_patches, "held-out").to(images.pixels.device)
 
     @torch.inference_mode()
     def reconstruction_errors(

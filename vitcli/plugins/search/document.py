@@ -79,8 +79,7 @@ class SearchResult(StudyResult):
         """Return the rows that no smaller model beats, the best score first."""
         front: list[VariantResult] = []
         for row in self.rows:
-            size = row.parameters or 0
-            is_smaller = not front or size < (front[-1].parameters or 0)
+            is_smaller = not front or (row.parameters or 0) < (front[-1].parameters or 0)
             if validation_score(row) is not None and is_smaller:
                 front.append(row)
         return front

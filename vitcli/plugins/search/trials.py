@@ -15,12 +15,6 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
 from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import MedianPruner, NopPruner
 from optuna.samplers import BaseSampler, PartialFixedSampler, RandomSampler, TPESampler
@@ -47,7 +41,7 @@ from vitcli.runner.study.states import trial_state
 from vitcli.runner.text import quantity
 from vitcli.runner.train.events import EpochDone, TrialEvent
 
-Distributions = dict[str, BaseDistribution]
+Distributions = dict[str, optuna.distributions.BaseDistribution]
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)
 
 
@@ -55,13 +49,13 @@ def distributions(fields: SearchFields) -> Distributions:
     return {field: _distribution(values) for field, values in fields.space.items()}
 
 
-def _distribution(values: Values) -> BaseDistribution:
+def _distribution(values: Values) -> optuna.distributions.BaseDistribution:
     low, high, step = values.low, values.high, values.step
     if low is None or high is None:
-        return CategoricalDistribution(values.choices or ())
+        return optuna.distributions.CategoricalDistribution(values.choices or ())
     if isinstance(low, int) and isinstance(high, int):
-        return IntDistribution(low, high, values.log, int(step or 1))
-    return FloatDistribution(low, high, values.log, step)
+        return optuna.distributions.IntDistribution(low, high, values.log, int(step or 1))
+    return optuna.distributions.FloatDistribution(low, high, values.log, step)
 
 
 def make_sampler(
@@ -240,7 +234,6 @@ class Trials:
         return [folder for folder, trial in self.asked().items() if not trial.state.is_finished()]
 
     def skipped(self) -> dict[str, int]:
-        """Return rule -> number of points that broke it, so that they were not trained."""
         trials = self.study.get_trials(deepcopy=False)
         rules = Counter(trial.user_attrs[RULE] for trial in trials if RULE in trial.user_attrs)
         return dict(sorted(rules.items()))

@@ -1,13 +1,14 @@
 """Results of any program: a CSV file with one trial a row becomes the document of a study."""
 
+import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from itertools import compress, zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
@@ -22,7 +23,11 @@ from vitcli.runner.run import predictions
 from vitcli.runner.run.record import RunRecord, State
 from vitcli.runner.study.collect import study_result
 from vitcli.runner.study.result import MIN_PAIRS, Origin, Plan, StudyResult
-from vitcli.runner.text import composed, natural_key, printable, quantity, shorten
+from vitcli.runner.text import composed, natural_key, portable, printable, quantity, shorten
+
+if TYPE_CHECKING:
+    from vitcli.api import ResultTable
+
 
 SHARES, GAINS, ERRORS, LOSSES, SPLITS = (
     frozenset(words.split())
@@ -518,3 +523,23 @@ def _per_image(arrays: predictions.Arrays) -> tuple[predictions.PerImage, list[t
     naming = {"id"} & known.keys() or known.keys() - OF_IMAGES
     others = [known[name] for name in sorted(naming) if known[name].shape == scores.shape]
     return image, [*zip(*(array.astype(str).tolist() for array in others), strict=True)]
+
+
+def table(
+    results: Any, on_message: Callable[[str], object], choices: Mapping[str, Any]
+) -> "ResultTable":
+    """Return the table of a CSV file or a data frame: ``vitcli.table``."""
+    from vitcli.api import ResultTable
+
+    chosen = Choices.of(**choices)
+    is_frame = hasattr(results, "to_csv")
+    if not is_frame and not isinstance(results, str | os.PathLike):
+        kind = type(results).__name__
+        raise ConfigError(f"vitcli.table: {kind}: must be a CSV file or a data frame of pandas")
+    what = "frame" if is_frame else repr(portable(str(results)))
+    call = f"vitcli.table({', '.join([what, *(f'{k}={v!r}' for k, v in choices.items())])})"
+    text = results.to_csv(index=False) if is_frame else csv_text(Path(results))
+    document, unused = read_text(text, "frame" if is_frame else str(results), chosen, call)
+    if unused:
+        on_message(f"not used: {', '.join(unused)}")
+    return ResultTable(document, source=None if is_frame else Path(results))

@@ -40,5 +40,5 @@ ROW = FamilyRow(
     spec=TimmSpec,
     small={"name": "test_resnet"},
     fit="vitcli.plugins.timm.fit:fit_to_timm",
-    weights="vitcli.plugins.timm.start:WEIGHTS",
+    weights="vitcli.plugins.timm.model:WEIGHTS",
 )

@@ -55,7 +55,7 @@ def import_(
     Example:
       vitcli import vit.pt cifar10-tiny
     """
-    from vitcli.plugins.weights.convert import import_weights
+    from vitcli.plugins.weights.tensors import import_weights
     from vitcli.runner.experiment.config import parse_sets
 
     refuse_empty("FILE", source)
