@@ -107,9 +107,9 @@ def ablate(
     from vitcli.runner.study.definition import default_root, load_study, select
     from vitcli.runner.study.plan import plan_study
 
-    exclude({"--dry-run": dry_run, "--status": status, "--table-only": table_only})
-    has_shape = form != "text" and not (form == "json" and (status or dry_run))
     given = {"--dry-run": dry_run, "--status": status, "--table-only": table_only}
+    exclude(given)
+    has_shape = form != "text" and not (form == "json" and (status or dry_run))
     given |= {"--rerun": rerun, "--details": details, "--caption": caption is not None}
     given["--format"] = has_shape
     for option, others in USELESS.items():

@@ -7,7 +7,7 @@ and values (B, h, N, d) -> (B, h, N, d).
 import datetime
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -35,7 +35,6 @@ from vitcli.runner.limits import available_memory
 from vitcli.runner.machine import device as machine
 from vitcli.runner.machine.kernels import BACKENDS, NoKernelsError
 from vitcli.runner.machine.resources import resource_errors
-from vitcli.runner.text import ignore_message
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 MAX_SECONDS = 4.0
@@ -48,10 +47,10 @@ MIN_FITTED_TOKENS = 512
 KERNELS = ("plain", "fused", "native")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     device: torch.device
-    autocast: torch.dtype | None
+    precision: str
     embed_dim: int
     num_heads: int
     batch_size: int
@@ -62,33 +61,30 @@ class Setting:
     def head_dim(self) -> int:
         return self.embed_dim // self.num_heads
 
+    @property
+    def autocast(self) -> torch.dtype | None:
+        return machine.pick_precision(self.precision, self.device)
+
 
 @resource_errors()
 def bench_attention(
-    device: torch.device,
-    *,
-    precision: str,
-    embed_dim: int,
-    num_heads: int,
-    batch_size: int,
+    setting: Setting,
     lengths: tuple[int, ...],
-    threads: int | None = None,
-    rounds: int,
-    seconds: float,
-    on_message: Callable[[str], None] = ignore_message,
+    threads: int | None,
+    on_message: Callable[[str], None],
 ) -> dict[str, Any]:
     """Measure forward and backward passes of every rule, with each of its kernels.
 
     A row ends when a pass takes longer than MAX_SECONDS or does not fit into memory.
     """
-    if embed_dim % num_heads:
-        raise ConfigError(f"--num-heads {num_heads} does not divide --embed-dim {embed_dim}")
+    device, heads, width = setting.device, setting.num_heads, setting.embed_dim
+    if width % heads:
+        raise ConfigError(f"--num-heads {heads} does not divide --embed-dim {width}")
     if device.type == "cpu":
         machine.keep_freed_memory()
     torch.set_num_threads(threads or torch.get_num_threads())
-    precision = machine.name_precision(precision, device)
-    autocast = machine.pick_precision(precision, device)
-    setting = Setting(device, autocast, embed_dim, num_heads, batch_size, rounds, seconds)
+    precision = machine.name_precision(setting.precision, device)
+    setting = replace(setting, precision=precision)
     kinds = [
         (name, kernels)
         for name, row in ATTENTIONS.items()
@@ -107,7 +103,7 @@ def bench_attention(
         "environment": machine.environment(device),
         "setting": (
             f"the rule alone on {device} ({machine.hardware(device)}), {precision},"
-            f" {num_heads} x {setting.head_dim} features, batch {batch_size}"
+            f" {heads} x {setting.head_dim} features, batch {setting.batch_size}"
         ),
         "rows": [
             {

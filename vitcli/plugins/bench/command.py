@@ -148,18 +148,16 @@ def attention(
         rules.prepare_figure(output)
     wanted = parse_lengths(lengths) or rules.LENGTHS
     warn_if_emulated(precision, device, say)
-    result = rules.bench_attention(
-        pick_device(device),
+    setting = rules.Setting(
+        device=pick_device(device),
         precision=precision,
         embed_dim=embed_dim,
         num_heads=num_heads,
         batch_size=batch_size,
-        lengths=wanted,
-        threads=threads,
         rounds=rounds,
         seconds=seconds,
-        on_message=say,
     )
+    result = rules.bench_attention(setting, wanted, threads, say)
     if output:
         rules.draw(result, output)
     cells = len(result["rows"]) * len(wanted)

@@ -44,7 +44,7 @@ def small(images: Tensor) -> Tensor:
     """Shrink the image to half its side and surround it with its mean colour."""
     out = images.mean((2, 3), keepdim=True).expand_as(images).clone()
     part = middle(out)
-    part.copy_(F.adaptive_avg_pool2d(images, part.shape[2:]))
+    part.copy_(F.adaptive_avg_pool2d(images, (part.shape[2], part.shape[3])))
     return out
 
 

@@ -113,15 +113,11 @@ class ContrastiveTask(Task):
 
     @cached_property
     def trained(self) -> token.GeneratedCaptions:
-        return self._captions(self.book.train)
+        return token.GeneratedCaptions(self.book, self.book.train, self.module.text.tokenize)
 
     @cached_property
     def held_out(self) -> token.GeneratedCaptions:
-        return self._captions(self.book.held_out)
-
-    def _captions(self, variants: tuple[tuple[str, ...], ...]) -> token.GeneratedCaptions:
-        text, device = self.module.text, self.module.logit_scale.device
-        return token.GeneratedCaptions(self.book, variants, text.encoder(), text.length, device)
+        return token.GeneratedCaptions(self.book, self.book.held_out, self.module.text.tokenize)
 
     def check_data(self, data: DataSet) -> None:
         """Refuse transformations of grey images: one of them is "grey"."""
@@ -167,14 +163,11 @@ class ContrastiveTask(Task):
         index = rows["index"]
         if self.options.captions == "folder":
             if self._read is None or self._read[0] is not data.train:
-                self._read = data.train, self._read_captions(data.train)
+                stored = token.StoredCaptions(data.train, self.module.text.tokenize)
+                self._read = data.train, stored
             return self._read[1].draw(index, rows["caption.variant"])
         subject = self.trained.choose(data.train.labels[index], rows["caption.choice"])
         return self.trained.draw(subject, rows["caption.variant"])
-
-    def _read_captions(self, images: Images) -> token.StoredCaptions:
-        text = self.module.text
-        return token.StoredCaptions(images, text.encoder(), text.length)
 
     # Training
 
@@ -213,9 +206,8 @@ class ContrastiveTask(Task):
 
     def class_vectors(self, module: nn.Module, prompts: Sequence[Sequence[str]]) -> Tensor:
         """Return the unit vector (K, E) of each class from its prompts alone."""
-        text = cast(ImageTextModel, module).text
-        tokens = token.tokenize((p for row in prompts for p in row), text.encoder(), text.length)
-        found = self.embed_tokens(module, tokens)
+        texts = [text for row in prompts for text in row]
+        found = self.embed_tokens(module, cast(ImageTextModel, module).text.tokenize(texts))
         return ensemble(found.unflatten(0, (len(prompts), -1)))
 
     def zero_shot(
@@ -276,7 +268,7 @@ class ContrastiveTask(Task):
         """
         index = torch.arange(len(images), device=images.labels.device)
         if self.options.captions == "folder":
-            stored = self._read_captions(images)
+            stored = token.StoredCaptions(images, self.module.text.tokenize)
             return stored.draw(index, torch.zeros_like(index)), [*dict.fromkeys(stored.texts)]
         plain = torch.tensor(self.book.plain, device=index.device)
         drawn = self.held_out.draw(plain[images.labels], index)

@@ -5,6 +5,7 @@ the text encoder, E width of the joint space.
 """
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
@@ -95,6 +96,11 @@ class TextEncoder(nn.Module):
 
     def words(self) -> list[str]:
         return token.from_table(self.vocabulary)
+
+    def tokenize(self, texts: Sequence[str]) -> Tensor:
+        """Return captions as tokens (n, L), on the device of the weights."""
+        tokens = token.tokenize(texts, self.encoder(), self.length)
+        return tokens.to(self.token_embed.weight.device)
 
     def encoder(self) -> token.Encode:
         return token.encode_bytes if self.reads_bytes else token.word_encoder(self.words())

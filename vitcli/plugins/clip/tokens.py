@@ -31,6 +31,8 @@ WORD = re.compile(r"\w+|[^\w\s]")
 
 Encode = Callable[[str], list[int]]
 """Text -> tokens without start and end."""
+ToTokens = Callable[[Sequence[str]], Tensor]
+"""Captions -> tokens (n, L) on the device of the model."""
 
 
 def split_words(text: str) -> list[str]:
@@ -97,17 +99,11 @@ def number_texts(texts: Sequence[str]) -> Tensor:
 class GeneratedCaptions:
     """The captions of a book."""
 
-    def __init__(
-        self,
-        book: CaptionBook,
-        variants: Variants,
-        encode: Encode,
-        length: int,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, book: CaptionBook, variants: Variants, to_tokens: ToTokens) -> None:
         self.texts = [text for row in variants for text in row]
         self.count = len(variants[0])
-        self.tokens = tokenize(self.texts, encode, length).to(device)  # (S V, L)
+        self.tokens = to_tokens(self.texts)  # (S V, L)
+        device = self.tokens.device
         self.numbers = number_texts(self.texts).to(device)
         self.subjects = torch.tensor(book.subjects, device=device)  # (K, choices)
 
@@ -124,14 +120,14 @@ class GeneratedCaptions:
 class StoredCaptions:
     """The captions that belong to images (``Images.extra``)."""
 
-    def __init__(self, images: Images, encode: Encode, length: int) -> None:
+    def __init__(self, images: Images, to_tokens: ToTokens) -> None:
         rows = read_texts(images.extra["caption"].cpu())
         device = images.labels.device
         counts = torch.tensor([len(row) for row in rows])
         self.texts = [text for row in rows for text in row]
         self.counts = counts.to(device)  # (N,)
         self.starts = (counts.cumsum(0) - counts).to(device)
-        self.tokens = tokenize(self.texts, encode, length).to(device)
+        self.tokens = to_tokens(self.texts).to(device)
         self.numbers = number_texts(self.texts).to(device)
 
     def draw(self, index: Tensor, variant: Tensor) -> Drawn:

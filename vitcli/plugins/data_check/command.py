@@ -74,7 +74,7 @@ def check(
     if leave_out is not None and found.left_out:
         with files.errors_name(leave_out):
             files.commit(leave_out, checked.corrections(found).encode())
-    following = command_after(folder, found, leave_out)
+    following = command_after(folder, name, found, leave_out)
     written = [path for path in (page, leave_out if found.left_out else None) if path]
     emit_report(replace(check_report(found), files=written, next=[following]), form)
     if found.num_problems:
@@ -82,14 +82,11 @@ def check(
         raise CheckError(f"{folder}: {quantity(found.num_problems, 'problem')}{hint}")
 
 
-def command_after(folder: str, found: "FolderCheck", leave_out: Path | None) -> str:
-    from vitcli.runner.data.find import own_path
+def command_after(folder: str, name: str, found: "FolderCheck", leave_out: Path | None) -> str:
     from vitcli.runner.experiment.config import typed_changes, typed_command
 
     if found.left_out and leave_out is None:
-        words = typed_command("data check", folder, "--leave-out", "copies.csv")
-        return shlex.join(words)
-    name = folder if own_path(folder) else f"imagefolder:{folder}"
+        return shlex.join(typed_command("data check", folder, "--leave-out", "copies.csv"))
     words = typed_command("train", "finetune", "--data", name)
     words += ["--skip-bad"] if found.unreadable else []
     words += typed_changes({"data.corrections": str(leave_out)}) if found.left_out else []

@@ -110,16 +110,13 @@ class MethodCurves:
         return self.insertion_area - self.deletion_area
 
 
-@dataclass(frozen=True, kw_only=True)
-class Faithfulness:
-    shares: tuple[float, ...]
-    """Share of the patches that are removed or inserted at each point."""
-    methods: dict[str, MethodCurves]
+Curves = dict[str, MethodCurves]
+"""Method -> its curves."""
 
-    @property
-    def ranking(self) -> list[MethodCurves]:
-        methods = [self.methods[name] for name in MAP_METHODS]
-        return sorted(methods, key=lambda curves: -curves.gap.mean().item())
+
+def ranking(curves: Curves) -> list[MethodCurves]:
+    methods = [curves[name] for name in MAP_METHODS]
+    return sorted(methods, key=lambda method: -method.gap.mean().item())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,12 +156,12 @@ class Randomisation:
 
 
 def faithfulness_figure(tested: TrainedRun) -> RunFigure:
-    faithfulness = measure_faithfulness(tested)
+    shares, curves = measure_faithfulness(tested)
     randomisation = measure_randomisation(tested)
-    best = faithfulness.ranking[0]
+    best = ranking(curves)[0]
     count = len(best.gap)
     return RunFigure(
-        draw_axes=partial(_draw_faithfulness, faithfulness, randomisation),
+        draw_axes=partial(_draw_faithfulness, shares, curves, randomisation),
         title="Faithfulness of the maps",
         summary="Left: the highest patches of each map are replaced by the mean colour; a fast fall"
         " is good. Right: they are put back; a fast rise is good."
@@ -179,12 +176,13 @@ def faithfulness_figure(tested: TrainedRun) -> RunFigure:
         " a map hardly depends on what was re-initialised."
         f" {describe_randomisation(randomisation)}",
         source=source_of(tested, count),
-        numbers=faithfulness_document(faithfulness)
-        | {"randomisation": randomisation_document(randomisation, faithfulness)},
+        numbers=faithfulness_document(shares, curves)
+        | {"randomisation": randomisation_document(randomisation, curves)},
     )
 
 
-def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
+def measure_faithfulness(tested: TrainedRun) -> tuple[list[float], Curves]:
+    """Return the shares of the patches that are removed or inserted at each point, and curves."""
     tested.require_classifier()
     model = tested.attention_model
     counts = measure.removal_counts(model.grid_size[0] * model.grid_size[1])
@@ -214,7 +212,7 @@ def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
             deletion_area=measure.area(away, counts),
             insertion_area=measure.area(back, counts),
         )
-    return Faithfulness(shares=tuple(count / counts[-1] for count in counts), methods=methods)
+    return [count / counts[-1] for count in counts], methods
 
 
 def maps_of_methods(model: VisionTransformer, images: Tensor, classes: Tensor) -> dict[str, Tensor]:
@@ -257,34 +255,33 @@ def measure_randomisation(tested: TrainedRun) -> Randomisation:
     return Randomisation(seeds=seeds, depth=len(trained.blocks), correlations=correlations)
 
 
-def faithfulness_document(faithfulness: Faithfulness) -> dict[str, object]:
+def faithfulness_document(shares: list[float], curves: Curves) -> dict[str, object]:
     """Return areas with half their 95 % intervals; ``against_*`` is a paired difference."""
     rows = []
-    for curves in faithfulness.methods.values():
+    for method in curves.values():
         row: dict[str, object] = {
-            "method": curves.method,
-            "deletion": curves.deletion.mean(0).tolist(),
-            "insertion": curves.insertion.mean(0).tolist(),
+            "method": method.method,
+            "deletion": method.deletion.mean(0).tolist(),
+            "insertion": method.insertion.mean(0).tolist(),
         }
         for name in ("deletion_area", "insertion_area", "gap"):
-            row[name], row[f"{name}_ci95"] = mean_and_error(getattr(curves, name))
+            row[name], row[f"{name}_ci95"] = mean_and_error(getattr(method, name))
         for other in BASELINES:
-            difference = curves.gap - faithfulness.methods[other].gap
-            row[f"against_{other}"] = mean_and_error(difference)
+            row[f"against_{other}"] = mean_and_error(method.gap - curves[other].gap)
         rows.append(row)
-    best, second, *_ = faithfulness.ranking
+    best, second, *_ = ranking(curves)
     return {
         "n": len(best.gap),
         "best": best.method,
         "best_against_next": mean_and_error(best.gap - second.gap),
         "next": second.method,
-        "shares": list(faithfulness.shares),
+        "shares": shares,
         "methods": rows,
     }
 
 
-def randomisation_document(found: Randomisation, faithfulness: Faithfulness) -> dict[str, Any]:
-    gaps = {name: curves.gap.mean().item() for name, curves in faithfulness.methods.items()}
+def randomisation_document(found: Randomisation, curves: Curves) -> dict[str, Any]:
+    gaps = {name: method.gap.mean().item() for name, method in curves.items()}
     steps = range(len(found.parts))
     return {
         "n": found.num_images,
@@ -334,15 +331,15 @@ def describe_randomisation(found: Randomisation) -> str:
     )
 
 
-def _draw_faithfulness(found: Faithfulness, randomisation: Randomisation) -> Figure:
+def _draw_faithfulness(shares: list[float], curves: Curves, randomisation: Randomisation) -> Figure:
     figure = Figure(figsize=(8.6, 6.2), layout="constrained")
     axes = figure.subplot_mosaic([["left", "right"], ["below", "below"]])
     left, right = axes["left"], axes["right"]
     right.sharey(left)
     right.tick_params(labelleft=False)
     _draw_randomisation(axes["below"], randomisation)
-    _draw_side(left, found, "deletion")
-    _draw_side(right, found, "insertion")
+    _draw_side(left, shares, curves, "deletion")
+    _draw_side(right, shares, curves, "insertion")
     left.set(
         xlabel="patches removed, %", ylabel="probability of the likeliest class,\ntemperature 1"
     )
@@ -352,27 +349,27 @@ def _draw_faithfulness(found: Faithfulness, randomisation: Randomisation) -> Fig
     return figure
 
 
-def _draw_side(axes: Axes, found: Faithfulness, side: str) -> None:
-    shares = 100 * np.array(found.shares)
-    for i, curves in enumerate(found.methods.values()):
-        values = getattr(curves, side).double()
-        is_base = curves.method in BASELINES
+def _draw_side(axes: Axes, shares: list[float], curves: Curves, side: str) -> None:
+    percent = 100 * np.array(shares)
+    for i, method in enumerate(curves.values()):
+        values = getattr(method, side).double()
+        is_base = method.method in BASELINES
         colour = MUTED if is_base else PALETTE[i % len(PALETTE)]
         mean = values.mean(0)
         if len(values) > 1:
             error = torch.tensor([mean_and_error(column)[1] for column in values.unbind(1)])
             low, high = mean - error, mean + error
-            axes.fill_between(shares, low, high, color=colour, alpha=0.12, linewidth=0)
+            axes.fill_between(percent, low, high, color=colour, alpha=0.12, linewidth=0)
         axes.plot(
-            shares,
+            percent,
             mean,
             color=colour,
-            linestyle=DASHES[1 + BASELINES.index(curves.method)] if is_base else "-",
+            linestyle=DASHES[1 + BASELINES.index(method.method)] if is_base else "-",
             linewidth=1.5,
             marker=None if is_base else MARKS[i % len(MARKS)],
             markersize=4,
             markevery=(i, max(1, len(shares) // 4)),
-            label=curves.method,
+            label=method.method,
         )
     add_grid(axes, "y")
 

@@ -22,6 +22,7 @@ from vitcli.runner.visualize.figure import InteractiveFigure
 MAX_BYTES = 32 * 2**20
 """Largest size of the attention in one page. 12 layers of 12 heads over 197 tokens need 8 MiB; 24
 layers of 16 heads over 577 tokens need 174 MiB, which is too slow in a browser."""
+MAX_SCENES = 4
 
 
 class Explorer:
@@ -99,12 +100,9 @@ def attention_bytes(model: MappedModel, num_layers: int) -> int:
     return rows * (tokens + 4) * 4 // 3
 
 
-FOLDER = "live"
-STYLES = ("explorer.css", f"{FOLDER}/live.css")
-SCRIPTS = (
-    *pages.PARTS,
-    *(f"{FOLDER}/{name}.js" for name in ("steps", "network", "photo", "scene", "answer", "live")),
-)
+STYLES = ("explorer.css", "live/live.css")
+PARTS = ("steps", "network", "photo", "scene", "answer", "live")
+SCRIPTS = (*pages.PARTS, *(f"live/{name}.js" for name in PARTS))
 
 
 class LiveExplorer(Explorer):
@@ -191,24 +189,7 @@ class LiveExplorer(Explorer):
         return pages.whole_page(explorer, title=name, about=about)
 
 
-MAX_SCENES = 4
-
-
 def explorer_figure(tested: TrainedRun) -> InteractiveFigure:
-    scenes = make_scenes(tested)
-    explorer = pages.fragment(scenes)
-    return InteractiveFigure(
-        title="Explore",
-        page=pages.page(scenes, about=f"Attention of {tested.name}"),
-        markup=explorer.markup,
-        style=explorer.style,
-        script=explorer.script,
-        note=f"The attention of every patch of {len(scenes)} test images, the first image of each"
-        " of the first classes.",
-    )
-
-
-def make_scenes(tested: TrainedRun) -> list[pages.Scene]:
     tested.require_classifier()
     model = tested.attention_model
     count = min(MAX_SCENES, MAX_BYTES // attention_bytes(model, len(model.blocks)))
@@ -231,4 +212,13 @@ def make_scenes(tested: TrainedRun) -> list[pages.Scene]:
         except InputError as error:
             raise NoFigureError(str(error)) from error
         scenes.append(scene)
-    return scenes
+    explorer = pages.fragment(scenes)
+    return InteractiveFigure(
+        title="Explore",
+        page=pages.page(scenes, about=f"Attention of {tested.name}"),
+        markup=explorer.markup,
+        style=explorer.style,
+        script=explorer.script,
+        note=f"The attention of every patch of {len(scenes)} test images, the first image of each"
+        " of the first classes.",
+    )

@@ -113,6 +113,8 @@ MAX_NAME = 200
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(composed)]
 KnownState = Annotated[State, BeforeValidator(lambda text: STATES.get(text.lower(), text.lower()))]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Body = Sequence[tuple[str, list[str]]]
+"""Place and cells of each row below the header."""
 PlannedSeeds = Annotated[Count, Field(ge=MIN_PAIRS)]
 
 
@@ -274,9 +276,7 @@ def _uses(header: Sequence[str], name: str, choices: Choices) -> list[str]:
     return uses
 
 
-def _rows(
-    header: Sequence[str], uses: Sequence[str], body: Iterable[tuple[str, list[str]]]
-) -> list[Row]:
+def _rows(header: Sequence[str], uses: Sequence[str], body: Body) -> list[Row]:
     rows = []
     for place, cells in body:
         filled = {use: x for use, x in zip(uses, cells, strict=True) if x or use in REQUIRED}
@@ -300,7 +300,7 @@ def _trials(rows: Iterable[Row], numbers: Mapping[str, int]) -> dict[tuple[str, 
 
 
 def _refuse_unclear_variant(
-    name: str, header: Sequence[str], uses: Sequence[str], body: Sequence[tuple[str, list[str]]]
+    name: str, header: Sequence[str], uses: Sequence[str], body: Body
 ) -> None:
     """Refuse a ``Group`` of W&B beside a column whose name rather says that it has the variants."""
     group = header[uses.index("variant")]
@@ -365,12 +365,7 @@ def _may_be_seed(text: str) -> bool:
     return not is_fraction and len(text) <= MAX_NAME
 
 
-def _refuse_hidden_folds(
-    name: str,
-    header: Sequence[str],
-    uses: Sequence[str],
-    body: Sequence[tuple[str, list[str]]],
-) -> None:
+def _refuse_hidden_folds(name: str, header: Sequence[str], uses: Sequence[str], body: Body) -> None:
     """Refuse rows that another column calls folds: no seed says that they share training data."""
     variants = [cells[uses.index("variant")] for _, cells in body]
     for i, column in enumerate(header):

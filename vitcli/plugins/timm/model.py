@@ -20,8 +20,7 @@ from vitcli.core.models.image_model import (
 )
 from vitcli.core.randomness import seed_of
 from vitcli.core.spec import DataSpec, ExperimentSpec
-from vitcli.plugins.timm.fit import PREFIX, timm_config
-from vitcli.plugins.timm.spec import MISSING, TimmSpec
+from vitcli.plugins.timm.spec import MISSING, PREFIX, TimmSpec, timm_config
 from vitcli.plugins.weights.tensors import prefix_of, read_tensors
 from vitcli.runner.data.find import is_offline
 from vitcli.runner.errors import InputError
