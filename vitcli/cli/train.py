@@ -219,8 +219,8 @@ def run(experiment: "Experiment", request: "Request", form: str) -> None:
     command = f"{launcher} {shlex.join(['vitcli', *sys.argv[1:]])}".strip()
     with bars() as progress, joined(launch):
         screen = TrainingDisplay(progress)
-        told = {"on_event": screen.show, "on_message": screen.say}
-        request = replace(request, launcher=launcher, command=command, **told)
+        request = replace(request, launcher=launcher, command=command)
+        request = replace(request, on_event=screen.show, on_message=screen.say)
         record = run_training(experiment, request)
     if not screen.has_started:
         again = record.folder.rerun_command if request.resume else "--rerun"

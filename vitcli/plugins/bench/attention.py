@@ -228,16 +228,11 @@ def fit_exponent(points: list[tuple[int, float]]) -> tuple[float, float] | None:
     return float(fit.slope), float(half)
 
 
-RULE_MARKS = (
-    ("#222222", "o"),
-    ("#1f6fb2", "o"),
-    ("#2a8f5a", "s"),
-    ("#8250c4", "D"),
-    ("#b5541c", "^"),
-    ("#8a6d00", "v"),
-    ("#a3195b", "P"),
-    ("#5b6770", "X"),
+RULE_COLOURS = (
+    *("#222222", "#1f6fb2", "#2a8f5a", "#8250c4"),
+    *("#b5541c", "#8a6d00", "#a3195b", "#5b6770"),
 )
+RULE_MARKERS = "oosD^vPX"
 """Colour and marker of an attention rule, in the order of the rows.
 
 The colours are not those of ``PALETTE``, which would change published figures. The markers differ
@@ -272,9 +267,9 @@ def _draw_panel(
 ) -> None:
     names = [row["attention"] for row in rows]
     for row in rows:
-        place = [*dict.fromkeys(names)].index(row["attention"])
-        colour, marker = RULE_MARKS[place % len(RULE_MARKS)]
-        marker, line = KERNEL_LINES.get(row["kernels"], (marker, "-"))
+        place = [*dict.fromkeys(names)].index(row["attention"]) % len(RULE_MARKERS)
+        colour, own = RULE_COLOURS[place], RULE_MARKERS[place]
+        marker, line = KERNEL_LINES.get(row["kernels"], (own, "-"))
         is_alone = names.count(row["attention"]) == 1
         name = row["attention"] + ("" if is_alone else f", {row['kernels']}")
         grows = f"  N^{row[exponent][0]:.2f}" if row[exponent] else ""

@@ -213,7 +213,6 @@ class ContrastiveTask(Task):
     def zero_shot(
         self, module: nn.Module, images: Images, class_names: Sequence[str]
     ) -> tuple[Tensor, list[str]]:
-        """Return the logits (N, K) for prompts from held-out templates, and the unknown words."""
         encode = cast(ImageTextModel, module).text.encoder()
         phrases = [*map(phrase, class_names)]
         for said in phrases:
@@ -297,7 +296,6 @@ class ContrastiveTask(Task):
 
     @torch.inference_mode()
     def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
-        """Return retrieval both ways between a gallery of test images and their captions."""
         was_training = module.training
         module.eval()
         asked = data.test[index.to(data.test.labels.device)]

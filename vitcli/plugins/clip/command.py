@@ -1,15 +1,13 @@
 """`vitcli eval --zero-shot`: classes that are given by name alone."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Option
 
 from vitcli.cli.console import say
 from vitcli.cli.options import Rare
 from vitcli.runner.errors import ConfigError
-
-if TYPE_CHECKING:
-    from vitcli.runner.report.report import Report
+from vitcli.runner.report.report import Report
 
 ZeroShotFlag = Annotated[
     bool,
@@ -30,7 +28,7 @@ ClassNames = Annotated[
 
 def zero_shot(
     run: str, common: dict[str, Any], *, zero_shot: ZeroShotFlag = False, classes: ClassNames = None
-) -> "tuple[Report, float | None] | None":
+) -> tuple[Report, float | None] | None:
     from vitcli.plugins.clip.zero_shot import zero_shot_report
 
     if not zero_shot:

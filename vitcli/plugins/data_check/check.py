@@ -46,8 +46,6 @@ PROBLEMS = (*picture_reader.SAME, "groups")
 
 @dataclass(frozen=True, kw_only=True)
 class FolderCheck:
-    """The pictures of a folder and their problems."""
-
     folder: PictureFolder
     train: list[int]
     test: list[int]

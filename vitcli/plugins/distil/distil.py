@@ -308,7 +308,6 @@ class Distil(Classify):
         return super().make_batch(data, rows) | kept
 
     def check_data(self, data: DataSet) -> None:
-        """Refuse a teacher of other classes or channels than those of the data set."""
         task, own = distil_spec(self.spec), self.spec.data.class_names
         teacher = (task.teacher and task.teacher.model) or self.spec.model
         names = task.teacher.class_names if task.teacher else None

@@ -55,7 +55,6 @@ JOINT_DIM = 64
 
 
 def sound_model_spec(spec: ExperimentSpec) -> VitSpec:
-    """Return the spec of a model like ``spec.model`` for spectrograms."""
     assert isinstance(spec.model, VitSpec)
     assert isinstance(spec.task, FusionSpec)
     patch_size = spec.task.sound_patch_size
@@ -63,7 +62,6 @@ def sound_model_spec(spec: ExperimentSpec) -> VitSpec:
 
 
 def build_fusion(spec: ExperimentSpec) -> "FusionModel":
-    """Return the model of the task's row of ``FUSIONS``, with the seed's initial weights."""
     assert isinstance(spec.task, FusionSpec)
     model: FusionModel = make(FUSIONS[spec.task.fusion], spec)
     return model
@@ -316,7 +314,6 @@ class Fusion(Task):
         return build_fusion(spec)
 
     def rows(self, data: DataSet, epoch: int) -> EpochPlan:
-        """Return the rows of an epoch, with the key of its noise for each image."""
         rows = super().rows(data, epoch)
         key = seed_of("noise", self.spec.seed, epoch)
         return rows | {"noise": torch.full_like(rows["index"], key)}
@@ -378,7 +375,6 @@ class Fusion(Task):
         return (count, 0) if self.options.modalities == "image" else (0, count)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the loss and the accuracy over all rows, those of one modality included."""
         targets = batch["targets"]
         num_images, num_sounds = self.alone(len(targets))
         found = self.network(batch["images"], batch["sounds"], (num_images, num_sounds))
@@ -458,7 +454,6 @@ class Fusion(Task):
 
     @torch.inference_mode()
     def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
-        """Return the images as the model sees them, and the spectrograms that it hears."""
         part = data.test[index.to(data.test.labels.device)]
         batches = list(self.eval_batches(part))
         images = torch.cat([batch["images"] for batch in batches])

@@ -8,6 +8,6 @@ plugin = Plugin(
             "image_accuracy": "vitcli.plugins.fusion.spec:image_accuracy",
             "sound_accuracy": "vitcli.plugins.fusion.spec:sound_accuracy",
         },
-        "extra": {"sound": "vitcli.plugins.fusion.sound_file:SOUNDS"},
+        "extra": {"sound": "vitcli.plugins.fusion.sounds:SOUNDS"},
     },
 )

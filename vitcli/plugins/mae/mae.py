@@ -157,10 +157,6 @@ class MaskedModel(nn.Module):
         found = self.predict(images, visible, masked).float()
         return (found - wanted).square().mean((1, 2))
 
-
-class MaskedAutoencoder(MaskedModel):
-    """Images (B, C, H, W) and noise (B, N) -> errors (B,) of the masked patches."""
-
     def forward(self, images: Tensor, noise: Tensor) -> Tensor:
         return self.errors(images, noise)
 
@@ -228,7 +224,6 @@ class MaskedTask(Task):
 
     @torch.inference_mode()
     def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
-        """Return the test images at ``index``, what the encoder sees, and reconstructions."""
         model, was_training = cast(MaskedModel, module), module.training
         device = data.test.pixels.device
         images = standardize(data.test.pixels[index.to(device)], *self._channels)
@@ -257,8 +252,8 @@ class Mae(MaskedTask):
     """
 
     @classmethod
-    def make_module(cls, spec: ExperimentSpec) -> MaskedAutoencoder:
-        return MaskedAutoencoder(spec)
+    def make_module(cls, spec: ExperimentSpec) -> MaskedModel:
+        return MaskedModel(spec)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         return {"loss": self.network(batch["images"], batch[NOISE]).mean()}

@@ -1,15 +1,13 @@
 """`vitcli eval --probe`: a classifier on the frozen encoder's features."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from typer import Option
 
 from vitcli.cli.console import say
 from vitcli.cli.options import Rare
 from vitcli.runner.errors import ConfigError
-
-if TYPE_CHECKING:
-    from vitcli.runner.report.report import Report
+from vitcli.runner.report.report import Report
 
 ProbeKind = Annotated[
     Literal["linear", "knn"] | None,
@@ -30,7 +28,7 @@ Labels = Annotated[
 
 def probe_report(
     run: str, common: dict[str, Any], *, probe: ProbeKind = None, labels: Labels = None
-) -> "tuple[Report, float] | None":
+) -> tuple[Report, float] | None:
     from vitcli.cli.live import stages
     from vitcli.plugins.probe.probe import probe_run
 

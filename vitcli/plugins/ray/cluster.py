@@ -59,8 +59,10 @@ def train_on_ray(root: Path, threads: int, options: Options, gpus: float | None)
         logs = [make_logs(root) / f"ray{number}.txt" for number in range(count)]
         for log in logs:
             log.write_bytes(b"")
-        resources = {"num_cpus": threads, "num_gpus": gpus}
-        task = ray.remote(**resources, max_retries=MAX_ATTEMPTS - 1, max_calls=1)(drive)
+        as_task = ray.remote(
+            num_cpus=threads, num_gpus=gpus, max_retries=MAX_ATTEMPTS - 1, max_calls=1
+        )
+        task = as_task(drive)
         words = driver_words(root)
         with StopFlag() as stop:
             wait_for([task.remote(words, os.getcwd(), str(log)) for log in logs], stop, root)

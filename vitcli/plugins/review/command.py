@@ -2,15 +2,13 @@
 
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Option
 
 from vitcli.cli.console import say
 from vitcli.runner.errors import ConfigError
-
-if TYPE_CHECKING:
-    from vitcli.runner.report.report import Report
+from vitcli.runner.report.report import Report
 
 ReviewFlag = Annotated[
     bool,
@@ -24,7 +22,7 @@ ReviewFlag = Annotated[
 
 def review_report(
     run: str, common: dict[str, Any], *, review: ReviewFlag = False
-) -> "tuple[Report, float] | None":
+) -> tuple[Report, float] | None:
     if not review:
         return None
     from vitcli.cli.live import stages

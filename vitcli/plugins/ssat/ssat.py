@@ -30,7 +30,7 @@ UNPREDICTABLE = ("crop", "erase", "lam", "box", "own")
 class ClassifyingAutoencoder(MaskedModel):
     """A classifier whose encoder also serves a masked autoencoder."""
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, images: Tensor, others: Tensor | None = None, noise: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Return the logits (B, K); with noise (B, P) also the errors (B,) of the masked patches.
@@ -64,7 +64,6 @@ class Ssat(MaskedTask, Classify):
         return ClassifyingAutoencoder(spec)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the loss, the accuracy on the labelled images and the error of masked patches."""
         logits, errors = self.network(batch["images"], batch[OTHERS], batch[NOISE])
         found = self.class_losses(logits.float(), batch["targets"])
         weight, error = cast(SsatSpec, self.spec.task).class_weight, errors.mean()

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
+from vitcli.cli.ablate import refuse_gaps
 from vitcli.cli.console import emit_exactly, line_width, say
 from vitcli.cli.options import Caption, Details, Json, output_option, refuse_caption
-from vitcli.cli.study_output import refuse_gaps
 from vitcli.runner.report.tables import csv_text
 from vitcli.runner.text import portable
 

@@ -167,7 +167,6 @@ class TimmModel(MappedModel):
 
     @property
     def cls_token(self) -> Tensor | None:
-        """Return the CLS token, if the head reads it."""
         return self.net.cls_token if self.blocks and self.pool_name == "cls" else None
 
     def pool_weights(self, images: Tensor) -> Tensor:

@@ -299,7 +299,6 @@ class ViewTask(Task):
 
     @torch.inference_mode()
     def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
-        """Return the views of test images, and the similarity of their patches if it is defined."""
         pixels = data.test.pixels[index]
         num, chans, *size = pixels.shape
         seed, shape = self.spec.seed, (size[0], size[1])
