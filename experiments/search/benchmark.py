@@ -28,8 +28,7 @@ from optuna.trial import TrialState
 from scipy.stats import t as student
 
 from vitcli.plugins.search.definition import Search, load_search, point_key
-from vitcli.plugins.search.samplers import distributions, make_sampler
-from vitcli.plugins.search.trials import MAX_REJECTED
+from vitcli.plugins.search.trials import MAX_REJECTED, distributions, make_sampler
 from vitcli.runner.files import commit, sha256, to_hashed_json
 
 FOLDER = Path(__file__).parent

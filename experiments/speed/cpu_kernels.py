@@ -12,8 +12,7 @@ import torch
 from ratios import AUGMENT, SIZES
 
 from vitcli.core.spec import DataSpec, ExperimentSpec, TrainSpec, VitSpec
-from vitcli.plugins.bench.clock import step_of, turns
-from vitcli.plugins.bench.workload import make_workload
+from vitcli.plugins.bench.training import make_workload, step_of, turns
 from vitcli.runner.experiment.config import Experiment, load_experiment
 from vitcli.runner.machine.device import computes_bf16, cpu_kind, hardware, this_processor
 

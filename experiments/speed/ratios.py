@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from vitcli.core.data.augment import normalize
 from vitcli.core.nn.patch_embed import patchify
 from vitcli.core.spec import AugmentSpec, DataSpec, ExperimentSpec, TrainSpec, VitSpec
-from vitcli.plugins.bench.clock import step_of, turns
-from vitcli.plugins.bench.workload import Workload, make_workload
+from vitcli.plugins.bench.training import Workload, make_workload, step_of, turns
 from vitcli.runner.errors import CheckError, InputError, UserError
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.files import commit_json

@@ -12,7 +12,7 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from vitcli.plugins.bench.clock import turns
+from vitcli.plugins.bench.training import turns
 from vitcli.runner.machine.device import hardware
 
 SIZE = (128, 128, 32, 32)

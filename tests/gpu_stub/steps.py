@@ -20,7 +20,7 @@ from vitcli.core.spec import FAMILIES, OPTIMIZERS, TASKS
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.core.train import optim
 from vitcli.core.train.training import Training
-from vitcli.plugins.bench.workload import make_workload
+from vitcli.plugins.bench.training import make_workload
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment import listing
 from vitcli.runner.experiment.config import Experiment, load_experiment

@@ -30,7 +30,7 @@ from vitcli.core.data.source import Images
 from vitcli.core.objectives.classify import Classify
 from vitcli.core.spec import AugmentSpec
 from vitcli.core.train.training import Training
-from vitcli.plugins.bench.workload import make_workload
+from vitcli.plugins.bench.training import make_workload
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.text import ignore_message

@@ -1,39 +1,26 @@
 """`vitcli ablate`: the trials of a study and the table of their results."""
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from vitcli.cli import complete
+from vitcli.cli import options as shared
 from vitcli.cli.chosen import collect_changes
-from vitcli.cli.console import emit_exactly, line_width, say
+from vitcli.cli.console import emit_exactly, emit_report, line_width, say
 from vitcli.cli.engines import Gpus, Place, check_engine, check_folders, takes_options
-from vitcli.cli.options import (
-    Caption,
-    Data,
-    Details,
-    DryRun,
-    Epochs,
-    Json,
-    LimitBatches,
-    Rerun,
-    Save,
-    Sets,
-    Status,
-    exclude,
-    output_option,
-    refuse_caption,
-    with_code,
-)
-from vitcli.cli.study_output import announce_saved, refuse_gaps, show_plan, show_status
+from vitcli.cli.options import Rare, exclude, output_option, refuse_caption, with_code
 from vitcli.plugin import load_target
 from vitcli.runner.engines.engine import ENGINES, LOCAL
-from vitcli.runner.errors import ConfigError
-from vitcli.runner.text import quantity
+from vitcli.runner.errors import ConfigError, PartlyError
+from vitcli.runner.report.report import DataTable, Fact, Field, Report, hidden
+from vitcli.runner.text import duration, quantity, tera
 
 if TYPE_CHECKING:
     from vitcli.runner.run.record import RunRecord
@@ -46,7 +33,7 @@ STUDY = "ablation-quickstart"
 
 Name = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="STUDY",
         help="Study name ('vitcli experiments ls' lists them) or file.",
         autocompletion=complete.study,
@@ -54,18 +41,14 @@ Name = Annotated[
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="VARIANT", help="Train this variant and the baseline only; may be repeated."
-    ),
+    Option(metavar="VARIANT", help="Train this variant and the baseline only; may be repeated."),
 ]
-Seeds = Annotated[
-    str | None, typer.Option(metavar="0-7", help="Random seeds to train.", show_default=False)
-]
+Seeds = Annotated[str | None, Option(metavar="0-7", help="Random seeds to train.")]
 
 
 Form = Annotated[
     Literal["text", "md", "latex", "csv", "json", "html", "trials"],
-    typer.Option(
+    Option(
         "--format",
         metavar="FORMAT",
         help="Format: text, md, latex, csv, json, html, trials.",
@@ -73,13 +56,8 @@ Form = Annotated[
     ),
 ]
 Output = Annotated[Path | None, output_option("FOLDER", "Folder of the study.", "runs/...")]
-TableOnly = Annotated[
-    bool, typer.Option("--table-only", help="Print the table so far; train nothing.")
-]
-FailFast = Annotated[
-    bool,
-    typer.Option("--fail-fast/--keep-going", help="Stop at the first failed trial.", hidden=True),
-]
+TableOnly = Annotated[bool, Option("--table-only", help="Print the table so far; train nothing.")]
+FailFast = Annotated[bool, Rare("--fail-fast/--keep-going", help="Stop at the first failed trial.")]
 
 USELESS = {
     "--status": ("--rerun", "--format", "--details", "--caption"),
@@ -89,47 +67,31 @@ USELESS = {
 """Options that have no effect beside another one."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """A study, and what is to be done with its results."""
-
-    study: "Study"
-    root: Path
-    names: tuple[str, ...]
-    form: str
-    save: Path | None
-    details: bool
-    caption: str | None
-    rerun_variants: Sequence[str]
-    engine: str
-    gpus: float | None
-
-
 @takes_options
 @with_code
 def ablate(
     study: Name = STUDY,
     only: Only = None,
     seeds: Seeds = None,
-    data: Data = None,
-    epochs: Epochs = None,
-    sets: Sets = None,
-    limit_batches: LimitBatches = None,
+    data: shared.Data = None,
+    epochs: shared.Epochs = None,
+    sets: shared.Sets = None,
+    limit_batches: shared.LimitBatches = None,
     *,
     options: "Options",
     engine: Place = LOCAL,
     gpus: Gpus = None,
     form: Form = "text",
     output: Output = None,
-    dry_run: DryRun = False,
-    status: Status = False,
+    dry_run: shared.DryRun = False,
+    status: shared.Status = False,
     table_only: TableOnly = False,
-    caption: Caption = None,
-    details: Details = False,
-    rerun: Rerun = False,
+    caption: shared.Caption = None,
+    details: shared.Details = False,
+    rerun: shared.Rerun = False,
     fail_fast: FailFast = False,
-    save: Save = None,
-    json: Json = False,
+    save: shared.Save = None,
+    json: shared.Json = False,
 ) -> None:
     """Train the variants of a study and print their results.
 
@@ -144,16 +106,18 @@ def ablate(
     from vitcli.runner.data.find import refuse_unused_folder
     from vitcli.runner.experiment.seeds import parse_seeds
     from vitcli.runner.study.definition import default_root, load_study, select
+    from vitcli.runner.study.plan import plan_study
 
-    exclude({"--dry-run": dry_run, "--status": status, "--table-only": table_only})
-    has_shape = form != "text" and not (form == "json" and (status or dry_run))
     given = {"--dry-run": dry_run, "--status": status, "--table-only": table_only}
+    exclude(given)
+    has_shape = form != "text" and not (form == "json" and (status or dry_run))
     given |= {"--rerun": rerun, "--details": details, "--caption": caption is not None}
     given["--format"] = has_shape
     for option, others in USELESS.items():
         for other in others:
             exclude({option: given[option], other: given[other]})
-    refuse_caption(caption, "json" if json else form)
+    shape = "json" if json else form
+    refuse_caption(caption, shape)
     check_folders(output, save)
     if not (dry_run or status or table_only):
         check_engine(engine, options.jobs, gpus)
@@ -170,60 +134,60 @@ def ablate(
     if chosen.note:
         say(f"note: {chosen.note}")
     refuse_unused_folder(chosen.baseline.spec.data.name, options.data_dir, may_choose=True)
-    names = select(chosen, only or ())
-    request = Request(
-        study=chosen,
-        root=output or default_root(chosen),
-        names=names,
-        form="json" if json else form,
-        save=save,
-        details=details,
-        caption=caption,
-        rerun_variants=(only or names) if rerun else (),
-        engine=engine,
-        gpus=gpus,
-    )
-    options = replace(options, fail_fast=fail_fast)
+    names, root = select(chosen, only or ()), output or default_root(chosen)
+    show = partial(show_table, chosen, root, names, form=shape, details=details, caption=caption)
     if status:
-        show_status(chosen, request.root, names, saved_trials(save), request.form)
-    elif table_only:
+        show_status(chosen, root, names, saved_trials(save), shape)
+        return
+    if table_only:
         from vitcli.runner.study.states import trial_states
 
         saved = saved_trials(save)
-        states = trial_states(chosen, request.root, names, saved)
+        states = trial_states(chosen, root, names, saved)
         announce_saved(states, saved)
-        show_table(request, states, saved)
+        show(states, saved)
         refuse_gaps(states, "train them: leave out --table-only")
-    else:
-        run(request, options, dry_run=dry_run)
-
-
-def run(request: Request, options: "Options", *, dry_run: bool) -> None:
-    from vitcli.runner.study.page import publish
-    from vitcli.runner.study.plan import current_states, plan_study
-
-    study, root, names = request.study, request.root, request.names
-    saved = saved_trials(request.save, options)
-    work = plan_study(study, root, names, rerun=request.rerun_variants, saved=saved)
-    announce(work)
-    if any(trial.spec.train.precision == "bf16" for trial in work.trials):
-        from vitcli.runner.machine.products import warn_if_emulated
-
-        warn_if_emulated("bf16", options.device, say, "set train.precision to fp32 in the study")
-    if dry_run:
-        show_plan(work, options, request.form)
         return
-    elsewhere = ENGINES[request.engine].train
+    options = replace(options, fail_fast=fail_fast)
+    rerun_variants = (only or names) if rerun else ()
+    saved = saved_trials(save, options)
+    work = plan_study(chosen, root, names, rerun=rerun_variants, saved=saved)
+    announce(work, options.device)
+    if dry_run:
+        show_plan(work, options, shape)
+    else:
+        run(work, options, save, engine, gpus, show)
+
+
+def run(
+    work: "StudyWork",
+    options: "Options",
+    save: Path | None,
+    engine: str,
+    gpus: float | None,
+    show: "Callable[[Mapping[str, RunRecord], SavedTrials | None], StudyResult]",
+) -> None:
+    from vitcli.runner.study.page import publish
+    from vitcli.runner.study.plan import current_states
+
+    study, root, names = work.study, work.root, work.names
+    elsewhere = ENGINES[engine].train
     if elsewhere is None or not work.trials:
-        states = train(work, options, request.save)
-    elif load_target(elsewhere)(root, study.threads, options, request.gpus):
+        from vitcli.cli.trials import display
+        from vitcli.runner.study.plan import worker_count
+        from vitcli.runner.study.run import run_study
+
+        count = worker_count(study.threads, options) if work.trials else 1
+        with display(len(work.trials), count, study.baseline.spec.task.row) as screen:
+            states = run_study(work, options, screen.show, save=save)
+    elif load_target(elsewhere)(root, study.threads, options, gpus):
         states = current_states(work)
     else:
         return
     # The report of a part of the study must not replace the report of the whole study.
     whole = len(names) == len(study.variants) and {*study.file_seeds} <= {*study.seeds}
     say(f"making the {'table, figures and report' if whole else 'table'} ...")
-    doc = show_table(request, states, saved)
+    doc = show(states, work.saved)
     if whole:
         publish(doc, root)
     refuse_gaps(states, f"try them again: {options.command}")
@@ -250,7 +214,7 @@ def saved_trials(folder: Path | None, options: "Options | None" = None) -> "Save
     return saved_for_training(folder, options)
 
 
-def announce(work: "StudyWork") -> None:
+def announce(work: "StudyWork", device: str) -> None:
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.study.plan import count_states, explain_states
 
@@ -268,31 +232,160 @@ def announce(work: "StudyWork") -> None:
         say(f"  {line}")
     if work.planned.advice:
         say(f"note: {work.planned.advice}")
+    if any(trial.spec.train.precision == "bf16" for trial in work.trials):
+        from vitcli.runner.machine.products import warn_if_emulated
 
-
-def train(work: "StudyWork", options: "Options", save: Path | None) -> "dict[str, RunRecord]":
-    from vitcli.cli.trials import display
-    from vitcli.runner.study.plan import worker_count
-    from vitcli.runner.study.run import run_study
-
-    count = worker_count(work.study.threads, options) if work.trials else 1
-    with display(len(work.trials), count, work.study.baseline.spec.task.row) as screen:
-        return run_study(work, options, screen.show, save=save)
+        warn_if_emulated("bf16", device, say, "set train.precision to fp32 in the study")
 
 
 def show_table(
-    request: Request, states: "Mapping[str, RunRecord]", saved: "SavedTrials | None"
+    study: "Study",
+    root: Path,
+    names: tuple[str, ...],
+    states: "Mapping[str, RunRecord]",
+    saved: "SavedTrials | None",
+    *,
+    form: str,
+    details: bool,
+    caption: str | None,
 ) -> "StudyResult":
     from vitcli.runner.study.collect import read_results
     from vitcli.runner.study.table import render
 
-    study = request.study
-    doc = read_results(study, request.root, request.names, saved, states=states)
-    if request.form == "trials":
+    doc = read_results(study, root, names, saved, states=states)
+    if form == "trials":
         from vitcli.runner.study.trials_file import trials_csv
 
         emit_exactly(trials_csv(doc, states))
     else:
-        details, caption = request.details, request.caption
-        emit_exactly(render(doc, request.form, line_width(), details=details, caption=caption))
+        emit_exactly(render(doc, form, line_width(), details=details, caption=caption))
     return doc
+
+
+if TYPE_CHECKING:
+    from vitcli.runner.run.record import RunRecord
+    from vitcli.runner.study.definition import Study
+    from vitcli.runner.study.plan import StudyWork
+    from vitcli.runner.study.saved import SavedTrials
+
+
+def announce_saved(states: "Mapping[str, RunRecord]", saved: "SavedTrials | None") -> None:
+    from vitcli.runner.study.plan import name_trials
+
+    taken = sum(bool(state.source) for state in states.values())
+    if saved and taken:
+        say(f"{taken} of {quantity(len(states), 'trial')} taken from {saved.folder}")
+    for reason, trials in name_trials(saved.refused).items() if saved else ():
+        say(f"  {trials}: the saved result is not used ({reason})")
+
+
+def show_plan(work: "StudyWork", options: "Options", form: str) -> None:
+    from vitcli.runner.study.estimate import dry_run_study
+
+    costs = dry_run_study(work, options, say, time.process_time())
+    rows = [
+        {
+            "trial": trial.folder,
+            "state": work.states[trial.folder].state,
+            "parameters": work.parameters[trial.variant],
+            "flops": costs.flops[trial.variant],
+            "seconds": costs.by_variant[trial.variant],
+        }
+        for trial in work.trials
+    ]
+    columns: list[Field | str] = [
+        *("trial", "state", "parameters"),
+        *(Field("flops", "TFLOP", text=tera), Field("seconds", "time", text=duration)),
+    ]
+    time_text = "not known, because a data set is not on this machine"
+    if costs.total is not None:
+        time_text = f"about {duration(costs.total)}, {costs.count} at once"
+    detects = "" if work.study.parts else detectable_text(work)
+    report = Report(
+        facts=[
+            *hidden(study=work.study.name, folder=str(work.root), at_once=costs.count),
+            Fact("to_train", len(rows), about=f"of {quantity(len(work.states), 'trial')}"),
+            Fact("seconds", costs.total, label="time", text=time_text),
+            Fact("planned_seeds", work.planned.seeds, label="planned", text=planned_text(work)),
+            Fact("detects", detects, text=detects),
+            Fact("disk_bytes", work.disk_bytes, label="disk", about=f"when done ({work.root})"),
+        ],
+        tables=[DataTable("trials", columns, rows)],
+    )
+    emit_report(report, form)
+
+
+def planned_text(work: "StudyWork") -> str:
+    planned, asked = work.planned.seeds, len(work.study.seeds)
+    text = f"{quantity(planned, 'seed')}; verdicts hold however often you look"
+    if asked <= planned:
+        return text
+    text += f". {asked} seeds are more, and need stronger evidence"
+    has_result = any(record.has_result for record in work.states.values())
+    if not has_result and planned == work.study.planned_seeds:
+        text += f"; planned_seeds: {asked} in the file plans them, before the first result"
+    return text
+
+
+def detectable_text(work: "StudyWork") -> str:
+    from vitcli.runner.study.looks import level, seeds_needed
+    from vitcli.runner.study.significance import ALPHA, planned_error
+
+    planned, comparisons = work.planned.seeds, max(1, work.planned.num_comparisons)
+    folds = work.study.baseline.spec.data.folds
+    needed = seeds_needed(comparisons, folds=folds is not None)
+    error = planned_error(planned, comparisons, folds, has_test=planned >= needed)
+    if error is None:
+        return (
+            f"no difference with {quantity(planned, 'planned seed')}; a p-value needs a plan of"
+            f" {needed}"
+        )
+    few = f" Pooled intervals decide; p-values need a plan of {needed} seeds."
+    size = error.detectable(level(planned, planned, ALPHA / comparisons))
+    return (
+        f"differences of at least {size:.1f} standard deviations of the paired differences"
+        f" ({quantity(planned, 'planned seed')}, {quantity(comparisons, 'comparison')})."
+        f"{few if planned < needed else ''}"
+    )
+
+
+def show_status(
+    study: "Study", root: Path, names: tuple[str, ...], saved: "SavedTrials | None", form: str
+) -> None:
+    from vitcli.runner.study.plan import count_states, explain_states
+    from vitcli.runner.study.states import trial_states
+
+    states = trial_states(study, root, names, saved)
+    trials = [
+        {"trial": folder, "state": record.state, "reason": record.reason}
+        for folder, record in states.items()
+    ]
+    by_variant: dict[str, list[str]] = {}
+    for trial in study.trials(names):
+        variant = trial.folder.rpartition("/")[0]
+        by_variant.setdefault(variant, []).append(states[trial.folder].state)
+    seeds = Field("states", spread=[f"seed {seed}" for seed in study.seeds])
+    rows = [{"variant": variant, "states": row} for variant, row in by_variant.items()]
+    report = Report(
+        facts=hidden(study=study.name, folder=str(root)),
+        tables=[
+            DataTable("trials", ["trial", "state", "reason"], trials, is_shown=False),
+            DataTable("variants", ["variant", seeds], rows),
+        ],
+        notes=[*explain_states(states, only_reasons=True), count_states(states)],
+    )
+    emit_report(report, form)
+    announce_saved(states, saved)
+
+
+def refuse_gaps(states: "Mapping[str, RunRecord]", hint: str) -> None:
+    """Raise PartlyError (exit code 3) if a trial has no result, after printing the reasons."""
+    from vitcli.runner.study.plan import explain_states, states_without_result
+
+    left = states_without_result(states)
+    for line in explain_states(left, only_reasons=True):
+        say(line)
+    if left:
+        have = "has" if len(left) == 1 else "have"
+        total = quantity(len(states), "trial")
+        raise PartlyError(f"{len(left)} of {total} {have} no result; {hint}")

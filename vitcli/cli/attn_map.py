@@ -7,20 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
-import typer
+from typer import Option
 
+from vitcli.cli import options as shared
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import (
-    Device,
-    FitOption,
-    Json,
-    Offline,
-    Pictures,
-    RunOf,
-    output_option,
-    with_code,
-)
+from vitcli.cli.options import Rare, output_option, with_code
 from vitcli.runner.errors import ConfigError, InputError, summarize_failures
 from vitcli.runner.files import commit, make_output_folder
 from vitcli.runner.report.report import DataTable, Report
@@ -35,44 +27,44 @@ FileFormat = Literal["png", "svg", "pdf", "npz", "json", "html"]
 
 MethodOption = Annotated[
     Method | None,
-    typer.Option(
+    Option(
         metavar="METHOD",
         help=f"Method: {', '.join(get_args(Method))}.",
         show_default="one that fits",
     ),
 ]
 Layers = Annotated[
-    str, typer.Option(metavar="LAYERS", help="Layers, such as 1,3,6 or -1.", show_default="last")
+    str, Option(metavar="LAYERS", help="Layers, such as 1,3,6 or -1.", show_default="last")
 ]
 Heads = Annotated[
-    str, typer.Option(metavar="HEADS", help="Heads, such as 3 or 1,2, or mean.", show_default="all")
+    str, Option(metavar="HEADS", help="Heads, such as 3 or 1,2, or mean.", show_default="all")
 ]
 Query = Annotated[
     str,
-    typer.Option(
+    Option(
         metavar="X,Y",
         help="Show what the patch at this point attends to; x and y from 0 to 1.",
         show_default=False,
     ),
 ]
 About = Annotated[
-    str | None, typer.Option("--class", help="Class to explain.", show_default="the most likely")
+    str | None, Option("--class", help="Class to explain.", show_default="the most likely")
 ]
 
 
 FormatOption = Annotated[
     FileFormat | None,
-    typer.Option(
+    Option(
         "--format",
         metavar="FORMAT",
         help=f"Format: {', '.join(get_args(FileFormat))}.",
         show_default="suffix of -o, or png",
     ),
 ]
-Smooth = Annotated[bool, typer.Option("--smooth", help="Interpolate between patches.", hidden=True)]
+Smooth = Annotated[bool, Rare("--smooth", help="Interpolate between patches.")]
 Live = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--live",
         help="Put the model into the HTML page: it classifies the photos that you drop on it.",
     ),
@@ -82,21 +74,21 @@ Output = Annotated[Path | None, output_option("FILE|FOLDER", "File or folder to 
 
 @with_code
 def attn_map(
-    run: RunOf = None,
-    pictures: Pictures = None,
+    run: shared.RunOf = None,
+    pictures: shared.Pictures = None,
     method: MethodOption = None,
     layer: Layers = "",
     head: Heads = "",
     query: Query = "",
     about: About = None,
     form: FormatOption = None,
-    fit: FitOption = None,
+    fit: shared.FitOption = None,
     smooth: Smooth = False,
     live: Live = False,
     output: Output = None,
-    device: Device = "auto",
-    offline: Offline = False,
-    json: Json = False,
+    device: shared.Device = "auto",
+    offline: shared.Offline = False,
+    json: shared.Json = False,
 ) -> None:
     """Draw a model's attention over pictures.
 

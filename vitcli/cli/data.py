@@ -6,21 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from vitcli.cli import complete
+from vitcli.cli import options as shared
 from vitcli.cli.console import confirmed, emit_report, say
-from vitcli.cli.options import (
-    DATA_HELP,
-    DataDir,
-    Format,
-    Offline,
-    SkipBad,
-    Yes,
-    group,
-    output_option,
-    with_code,
-)
+from vitcli.cli.options import DATA_HELP, group, output_option, with_code
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, facts_of, hidden
 from vitcli.runner.text import quantity, size_text
 
@@ -30,13 +21,11 @@ if TYPE_CHECKING:
 
 commands = group(help="List, describe, download and remove data sets.", example="vitcli data ls")
 
-Name = Annotated[
-    str, typer.Argument(metavar="DATASET", help=DATA_HELP, autocompletion=complete.data_set)
-]
+Name = Annotated[str, Argument(metavar="DATASET", help=DATA_HELP, autocompletion=complete.data_set)]
 
 
 @commands.command()
-def ls(form: Format = "text") -> None:
+def ls(form: shared.Format = "text") -> None:
     """List the named data sets and where each is stored.
 
     \b
@@ -78,13 +67,13 @@ def where(status: "DataStatus") -> dict[str, Any]:
 @with_code
 def info(
     name: Name,
-    data_dir: DataDir = None,
-    skip_bad: SkipBad = False,
+    data_dir: shared.DataDir = None,
+    skip_bad: shared.SkipBad = False,
     picture: Annotated[
         Path | None,
-        output_option("FILE.png", "Draw ten images of each class into this PNG file.", False),
+        output_option("FILE.png", "Draw ten images of each class into this PNG file."),
     ] = None,
-    form: Format = "text",
+    form: shared.Format = "text",
 ) -> None:
     """Describe a data set on disk: splits, classes, mean, std, hash.
 
@@ -151,15 +140,15 @@ def get(
     name: Name,
     source: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--from",
             metavar="URL|PATH",
             help="URL or path to fetch the data set from.",
             show_default="published URLs",
         ),
     ] = None,
-    offline: Offline = False,
-    form: Format = "text",
+    offline: shared.Offline = False,
+    form: shared.Format = "text",
 ) -> None:
     """Download or copy a data set into the cache, and decode it.
 
@@ -178,7 +167,7 @@ def get(
 
 
 @commands.command()
-def rm(name: Name, yes: Yes = False, form: Format = "text") -> None:
+def rm(name: Name, yes: shared.Yes = False, form: shared.Format = "text") -> None:
     """Remove the files of a data set from the cache.
 
     They are its downloads and its decoded copies. Your own pictures, and files outside the cache,
@@ -204,5 +193,4 @@ def rm(name: Name, yes: Yes = False, form: Format = "text") -> None:
     for path in files:
         with explain_write_errors(path.parent):
             path.unlink(missing_ok=True)
-    facts = facts_of(name=name, removed=[*map(str, files)], bytes=size)
-    emit_report(Report(facts=facts), form)
+    emit_report(Report(facts=facts_of(name=name, removed=[*map(str, files)], bytes=size)), form)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
-from vitcli.cli.options import DataDir, Device, Offline, Track, check_trackers
+from vitcli.cli.options import DataDir, Device, Offline, Rare, Track, check_trackers
 from vitcli.plugin import missing_for
 from vitcli.runner.engines.engine import ENGINES
 from vitcli.runner.errors import ConfigError
@@ -37,7 +38,7 @@ def check_name(name: str) -> str:
 
 Place = Annotated[
     str,
-    typer.Option(
+    Option(
         "--engine",
         metavar=f"<{' or '.join(ENGINES)}>",
         help="Where to train: "
@@ -50,32 +51,24 @@ Place = Annotated[
 ]
 Gpus = Annotated[
     float | None,
-    typer.Option(
+    Rare(
         min=0,
         help="Ray: GPUs of each driver; with 0.25, four share a GPU.",
         show_default="1 if there are GPUs",
-        hidden=True,
     ),
 ]
 Jobs = Annotated[
-    int | None,
-    typer.Option(
-        "-j", "--jobs", min=1, max=256, help="Number of trials at once.", show_default=False
-    ),
+    int | None, Option("-j", "--jobs", min=1, max=256, help="Number of trials at once.")
 ]
 Pin = Annotated[
-    bool,
-    typer.Option(
-        "--pin/--no-pin", help="Pin trials that run at once to CPU cores of their own.", hidden=True
-    ),
+    bool, Rare("--pin/--no-pin", help="Pin trials that run at once to CPU cores of their own.")
 ]
 Budget = Annotated[
     str | None,
-    typer.Option(
+    Rare(
         metavar="2h",
         help="Stop after this time (s, m, h or d); the next call continues.",
         show_default="no limit",
-        hidden=True,
     ),
 ]
 

@@ -4,55 +4,37 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Option
 
+from vitcli.cli import options as shared
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import (
-    DataDir,
-    Device,
-    Format,
-    LimitBatches,
-    Offline,
-    Run,
-    exclude,
-    with_code,
-    with_plugins,
-)
+from vitcli.cli.options import Rare, exclude, with_code, with_plugins
 from vitcli.runner.errors import CheckError, ConfigError
 from vitcli.runner.text import percent
 
 MinAccuracy = Annotated[
-    float | None,
-    typer.Option(
-        min=0, max=1, help="Exit with code 6 if the accuracy is lower.", show_default=False
-    ),
+    float | None, Option(min=0, max=1, help="Exit with code 6 if the accuracy is lower.")
 ]
 
 
 @with_plugins("eval")
 @with_code
 def evaluate(
-    run: Run,
-    split: Annotated[
-        Literal["test", "val", "train"], typer.Option(help="Images to measure.")
-    ] = "test",
+    run: shared.Run,
+    split: Annotated[Literal["test", "val", "train"], Option(help="Images to measure.")] = "test",
     tta: Annotated[
-        bool,
-        typer.Option("--tta", help="Average over each image and its mirror image.", hidden=True),
+        bool, Rare("--tta", help="Average over each image and its mirror image.")
     ] = False,
-    step: Annotated[
-        int | None, typer.Option(help="Step of the checkpoint.", show_default="last", hidden=True)
-    ] = None,
-    form: Format = "text",
+    step: Annotated[int | None, Rare(help="Step of the checkpoint.", show_default="last")] = None,
+    form: shared.Format = "text",
     predictions: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.npz", help="File for logits and labels.", hidden=True),
+        Path | None, Rare(metavar="FILE.npz", help="File for logits and labels.")
     ] = None,
     min_accuracy: MinAccuracy = None,
-    device: Device = "auto",
-    data_dir: DataDir = None,
-    limit_batches: LimitBatches = None,
-    offline: Offline = False,
+    device: shared.Device = "auto",
+    data_dir: shared.DataDir = None,
+    limit_batches: shared.LimitBatches = None,
+    offline: shared.Offline = False,
     *,
     added: Sequence[tuple[str, object, Callable[..., Any]]],
 ) -> None:
@@ -73,8 +55,7 @@ def evaluate(
     ways = {option: value for option, value, _ in added}
     exclude(ways | {"--tta": tta})
     exclude(ways | {"--predictions": predictions})
-    answers = [way(run, common) for _, _, way in added]
-    answer = next(filter(None, answers), None)
+    answer = next(filter(None, [way(run, common) for _, _, way in added]), None)
     if answer is None:
         from vitcli.runner.evaluate.scores import evaluate_run
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from vitcli import plugin
 from vitcli.cli import complete
@@ -22,7 +22,7 @@ commands = group(
 
 Name = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="EXPERIMENT",
         help="Experiment name or file.",
         autocompletion=complete.any_experiment,
@@ -49,8 +49,7 @@ def ls(form: Format = "text") -> None:
     from vitcli.runner.experiment.config import experiment_files
     from vitcli.runner.experiment.listing import describe_experiment
 
-    files = experiment_files().values()
-    rows = [asdict(describe_experiment(str(path))) for path in files]
+    rows = [asdict(describe_experiment(str(path))) for path in experiment_files().values()]
     shown = {"name", "kind", "question"}
     fields = [Field(name, text=one_line, is_shown=name in shown) for name in rows[0]]
     following = ["vitcli experiments show NAME", "vitcli train NAME", "vitcli ablate STUDY"]
@@ -66,7 +65,7 @@ def one_line(text: str) -> str:
 def show(
     name: Name,
     resolved: Annotated[
-        bool, typer.Option("--resolved", help="Show every field, as a run stores it.")
+        bool, Option("--resolved", help="Show every field, as a run stores it.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -102,11 +101,9 @@ def cp(
     name: Name,
     dest: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="DEST", help="File or folder to write.", show_default="current folder"
-        ),
+        Argument(metavar="DEST", help="File or folder to write.", show_default="current folder"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace an existing file.")] = False,
     form: Format = "text",
 ) -> None:
     """Copy an experiment file so that you can edit it.
@@ -129,7 +126,7 @@ def cp(
 def validate(
     names: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="EXPERIMENT",
             help="Experiment names or files.",
             autocompletion=complete.any_experiment,

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -12,18 +12,16 @@ from rich.text import Text
 
 from vitcli.cli.console import is_live, say
 from vitcli.core.metric import metric_of
+from vitcli.core.spec.task import TASKS, TaskRow
 from vitcli.runner.text import duration, printable, quantity, shorten
 from vitcli.runner.train import events
 from vitcli.runner.train.events import EpochDone, Event, Started
-
-if TYPE_CHECKING:
-    from vitcli.core.spec.task import TaskRow
 
 LINE_SECONDS = 30.0
 Item = TypeVar("Item")
 
 
-def epoch_line(record: dict[str, Any], row: "TaskRow") -> str:
+def epoch_line(record: dict[str, Any], row: TaskRow) -> str:
     """Return the numbers of an epoch as a line: all reports, and the headline of each split.
 
     The accuracy of a classification needs no name. Epoch 0, before the first step, has no losses.
@@ -53,7 +51,7 @@ def _report_text(name: str, value: float) -> str:
     return f"{name.replace('_', ' ')} {value:.3f}"
 
 
-def scalars_text(event: events.Progress, row: "TaskRow") -> str:
+def scalars_text(event: events.Progress, row: TaskRow) -> str:
     """Return the task's scalars of a step, such as ``loss 1.234  acc 56 %``."""
     headline = row.headline
     parts = [f"loss {event.scalars['loss']:.3f}"]
@@ -97,7 +95,7 @@ class Display:
 
 
 class TrainingDisplay(Display):
-    _row: "TaskRow | None" = None
+    _row: TaskRow | None = None
     _steps = 0
 
     @property
@@ -106,8 +104,6 @@ class TrainingDisplay(Display):
 
     def show(self, event: Event) -> None:
         if isinstance(event, Started):
-            from vitcli.core.spec.task import TASKS
-
             row = TASKS[event.task]
             is_own = event.headline == row.headline.name
             self._row = (

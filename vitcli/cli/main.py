@@ -13,6 +13,7 @@ from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn, cast
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 
 from vitcli import plugin
@@ -251,12 +252,11 @@ def switch_off(context: typer.Context, switches: list[str] | None) -> None:
 @app.callback()
 def vitcli(
     version: Annotated[
-        bool,
-        typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version."),
+        bool, Option("--version", "-V", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
     switches: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "-p",
             metavar="no:NAME",
             callback=switch_off,

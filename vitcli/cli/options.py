@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from vitcli.cli import complete
 from vitcli.cli.console import QUIET, only_results, say
@@ -21,96 +22,76 @@ from vitcli.runner.files import require_utf8
 HELP = {"help_option_names": ["-h", "--help"]}
 DATA_HELP = "Data set or your own pictures: 'vitcli data ls' lists both."
 TOP_HELP = "Number of classes or runs to show: the likeliest, or those with the best results."
+Rare = partial(Option, hidden=True)
+"""An option that only ``--help-all`` shows."""
+RUN_HELP = "Run folder, name under runs/, or bundled model."
+AnyRun = partial(Argument, metavar="RUN", autocompletion=complete.run)
+OwnRun = partial(Argument, metavar="RUN", autocompletion=complete.own_run)
 # Each option is a type, so that it has the same name and help in every command.
-# ``hidden`` ones are shown by ``--help-all``.
-Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+Json = Annotated[bool, Option("--json", help="Print the result as one JSON document.")]
 Format = Annotated[
     Literal["text", "md", "csv", "json", "latex", "html"],
-    typer.Option(
+    Option(
         "--format",
         metavar="FORMAT",
         help="Format of the output: text, md, csv, json, latex or html.",
     ),
 ]
 """Beside an option of this type, a command has ``--json``."""
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show size and cost; train nothing.")]
-Status = Annotated[bool, typer.Option("--status", help="Show states and results; train nothing.")]
-Rerun = Annotated[bool, typer.Option("--rerun", help="Train again what is finished.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Show size and cost; train nothing.")]
+Status = Annotated[bool, Option("--status", help="Show states and results; train nothing.")]
+Rerun = Annotated[bool, Option("--rerun", help="Train again what is finished.")]
 Save = Annotated[
     Path | None,
-    typer.Option(
+    Rare(
         metavar="FOLDER",
         help="Also keep the results in this folder, in files that you can commit; what has a"
         " result there is not trained again.",
         show_default="only read experiments/results/trials",
-        hidden=True,
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")]
-Epochs = Annotated[
-    int | None, typer.Option(min=0, help="Number of training epochs.", show_default=False)
-]
+Yes = Annotated[bool, Option("--yes", "-y", help="Remove without asking.")]
+Epochs = Annotated[int | None, Option(min=0, help="Number of training epochs.")]
 Caption = Annotated[
     str | None,
-    typer.Option(
-        metavar="TEXT",
-        help="Caption of the table in place of its name and question.",
-        show_default=False,
-    ),
+    Option(metavar="TEXT", help="Caption of the table in place of its name and question."),
 ]
 Details = Annotated[
-    bool, typer.Option("--details", help="Print a second table: how sure differences are.")
+    bool, Option("--details", help="Print a second table: how sure differences are.")
 ]
-Device = Annotated[
-    str, typer.Option(help="Device: auto, cpu, cuda, cuda:1 or mps.", show_default=False)
-]
+Device = Annotated[str, Option(help="Device: auto, cpu, cuda, cuda:1 or mps.", show_default=False)]
 FitOption = Annotated[
     Literal["crop", "pad", "stretch"] | None,
-    typer.Option(
+    Rare(
         "--fit",
         help="How to fit pictures of another aspect ratio.",
         show_default="as in the training; crop",
-        hidden=True,
     ),
 ]
-Data = Annotated[
-    str | None, typer.Option(help=DATA_HELP, show_default=False, autocompletion=complete.data_set)
-]
+Data = Annotated[str | None, Option(help=DATA_HELP, autocompletion=complete.data_set)]
 DataDir = Annotated[
     Path | None,
-    typer.Option(
+    Rare(
         help="Only folder to search for the data set, or the new place of a run's own pictures.",
         show_default="VITCLI_DATA, then cache",
-        hidden=True,
     ),
 ]
 Offline = Annotated[
-    bool,
-    typer.Option(
-        "--offline", envvar="VITCLI_OFFLINE", help="Never open a network connection.", hidden=True
-    ),
+    bool, Rare("--offline", envvar="VITCLI_OFFLINE", help="Never open a network connection.")
 ]
 SkipBad = Annotated[
-    bool,
-    typer.Option(
-        "--skip-bad", help="Leave out pictures of a folder that cannot be read.", hidden=True
-    ),
+    bool, Rare("--skip-bad", help="Leave out pictures of a folder that cannot be read.")
 ]
 AllowLeaks = Annotated[
-    bool,
-    typer.Option(
-        "--allow-leaks", help="Train although test pictures are in the training set.", hidden=True
-    ),
+    bool, Rare("--allow-leaks", help="Train although test pictures are in the training set.")
 ]
 LimitBatches = Annotated[
     int | None,
-    typer.Option(
-        min=1, help="Maximum number of batches per epoch and evaluation.", show_default="all"
-    ),
+    Option(min=1, help="Maximum number of batches per epoch and evaluation.", show_default="all"),
 ]
 Sets = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--set",
         "-s",
         metavar="FIELD=VALUE",
@@ -118,61 +99,32 @@ Sets = Annotated[
         autocompletion=complete.field,
     ),
 ]
-Run = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="Run folder, name under runs/, or bundled model.",
-        autocompletion=complete.run,
-    ),
-]
+Run = Annotated[str, AnyRun(help=RUN_HELP)]
 Track = Annotated[
     list[str] | None,
-    typer.Option(
+    Rare(
         metavar="TRACKER",
         help="Also show the run in this tracker while it trains; may be repeated.",
-        hidden=True,
     ),
 ]
 Pictures = Annotated[
     list[str] | None,
-    typer.Argument(metavar="PICTURE", help="Picture files or folders; - is standard input."),
+    Argument(metavar="PICTURE", help="Picture files or folders; - is standard input."),
 ]
 RunOf = Annotated[
     str | None,
-    typer.Argument(
-        metavar="RUN",
-        help="Run folder, name under runs/, or bundled model.",
-        show_default="the newest classifier of real pictures, or cifar10-pocket",
-        autocompletion=complete.run,
-    ),
+    AnyRun(help=RUN_HELP, show_default="the newest classifier of real pictures, or cifar10-pocket"),
 ]
 Code = Annotated[
     list[Path] | None,
-    typer.Option(
-        metavar="PATH",
-        help="Python file or package folder with own parts; may be repeated.",
-        show_default=False,
-        hidden=True,
-    ),
+    Rare(metavar="PATH", help="Python file or package folder with own parts; may be repeated."),
 ]
 TrustCode = Annotated[
-    bool,
-    typer.Option("--trust-code", help="Run the copies of own code in a run folder.", hidden=True),
+    bool, Rare("--trust-code", help="Run the copies of own code in a run folder.")
 ]
-Quiet = Annotated[
-    bool,
-    typer.Option("--quiet", "-q", envvar=QUIET, help="Print only results and errors.", hidden=True),
-]
+Quiet = Annotated[bool, Rare("--quiet", "-q", envvar=QUIET, help="Print only results and errors.")]
 Verbose = Annotated[
-    bool,
-    typer.Option(
-        "--verbose",
-        "-v",
-        envvar="VITCLI_TRACEBACK",
-        help="Show where errors come from.",
-        hidden=True,
-    ),
+    bool, Rare("--verbose", "-v", envvar="VITCLI_TRACEBACK", help="Show where errors come from.")
 ]
 
 
@@ -189,19 +141,16 @@ def show_whole_help(context: typer.Context, wanted: bool) -> None:
 
 HelpAll = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--help-all", callback=show_whole_help, is_eager=True, help="Show all options and exit."
     ),
 ]
-RunName = Annotated[
-    str | None,
-    typer.Option("--name", help="Name of the run; its folder is runs/NAME.", show_default=False),
-]
+RunName = Annotated[str | None, Option("--name", help="Name of the run; its folder is runs/NAME.")]
 
 
 def output_option(metavar: str, text: str, shown_default: str | bool = True) -> Any:
     """Return the option ``-o``, with its help and what the help shows as the default."""
-    return typer.Option("-o", "--output", metavar=metavar, help=text, show_default=shown_default)
+    return Option("-o", "--output", metavar=metavar, help=text, show_default=shown_default)
 
 
 def refuse_empty(option: str, value: object) -> None:

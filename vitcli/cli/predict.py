@@ -3,34 +3,24 @@
 from dataclasses import replace
 from typing import Annotated
 
-import typer
+from typer import Option
 
+from vitcli.cli import options as shared
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import (
-    TOP_HELP,
-    Device,
-    FitOption,
-    Format,
-    Pictures,
-    RunOf,
-    exclude,
-    with_code,
-)
+from vitcli.cli.options import TOP_HELP, exclude, with_code
 from vitcli.runner.errors import summarize_failures
 
 Top = Annotated[
-    int | None, typer.Option(min=1, help=TOP_HELP, show_default="5, or 1 for several pictures")
+    int | None, Option(min=1, help=TOP_HELP, show_default="5, or 1 for several pictures")
 ]
 Reject = Annotated[
     float | None,
-    typer.Option(
-        min=0, max=1, help="Accept only pictures whose likeliest class has this probability."
-    ),
+    Option(min=0, max=1, help="Accept only pictures whose likeliest class has this probability."),
 ]
 Coverage = Annotated[
     float | None,
-    typer.Option(
+    Option(
         help="Accept only pictures with one class in their prediction set. This share of the"
         " sets holds the true class: 0.8, 0.9, 0.95 or 0.99."
     ),
@@ -39,14 +29,14 @@ Coverage = Annotated[
 
 @with_code
 def predict(
-    run: RunOf = None,
-    pictures: Pictures = None,
+    run: shared.RunOf = None,
+    pictures: shared.Pictures = None,
     top: Top = None,
     reject: Reject = None,
     coverage: Coverage = None,
-    fit: FitOption = None,
-    form: Format = "text",
-    device: Device = "auto",
+    fit: shared.FitOption = None,
+    form: shared.Format = "text",
+    device: shared.Device = "auto",
 ) -> None:
     """Show the most likely classes of pictures, or of folders.
 

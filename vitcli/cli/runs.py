@@ -6,21 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Option
 
 from vitcli.cli import complete
+from vitcli.cli import options as shared
 from vitcli.cli.console import confirmed, emit_exactly, emit_report, say
-from vitcli.cli.options import (
-    DATA_HELP,
-    TOP_HELP,
-    Format,
-    Json,
-    Run,
-    Yes,
-    group,
-    output_option,
-    with_code,
-)
+from vitcli.cli.options import group, output_option, with_code
 from vitcli.core.metric import Metric, metric_of
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit, errors_name, make_output_folder
@@ -38,33 +29,21 @@ commands = group(
     example="vitcli runs ls --top 3",
 )
 
-Runs = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="RUN", help="Run folders, or names under runs/.", autocompletion=complete.own_run
-    ),
-]
+Runs = Annotated[list[str], shared.OwnRun(help="Run folders, or names under runs/.")]
 
 
 RunState = Literal["running", "interrupted", "finished", "diverged", "failed", "damaged"]
 Names = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="RUN",
-        help="Runs, folders of runs, or 'pets*'.",
-        show_default="all",
-        autocompletion=complete.own_run,
-    ),
+    shared.OwnRun(help="Runs, folders of runs, or 'pets*'.", show_default="all"),
 ]
-OfState = Annotated[
-    RunState | None, typer.Option(help="List runs in this state.", show_default="all")
-]
+OfState = Annotated[RunState | None, Option(help="List runs in this state.", show_default="all")]
 OnData = Annotated[
-    str | None, typer.Option(help=DATA_HELP, show_default="all", autocompletion=complete.data_set)
+    str | None, Option(help=shared.DATA_HELP, show_default="all", autocompletion=complete.data_set)
 ]
 OfExperiment = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--of",
         metavar="EXPERIMENT",
         help="List runs of this experiment.",
@@ -74,14 +53,14 @@ OfExperiment = Annotated[
 ]
 Order = Annotated[
     Literal["date", "score", "accuracy", "name"] | None,
-    typer.Option(
+    Option(
         help="Order: oldest first (date), best result of the headline metric first (score or"
         " accuracy; a validation result where there is no test result), or by name.",
         show_default="date, or score with --top",
     ),
 ]
-Reverse = Annotated[bool, typer.Option("--reverse", help="List in reverse order.")]
-Top = Annotated[int | None, typer.Option(min=1, help=TOP_HELP, show_default="all")]
+Reverse = Annotated[bool, Option("--reverse", help="List in reverse order.")]
+Top = Annotated[int | None, Option(min=1, help=shared.TOP_HELP, show_default="all")]
 
 
 @commands.command()
@@ -93,7 +72,7 @@ def ls(
     sort: Order = None,
     reverse: Reverse = False,
     top: Top = None,
-    form: Format = "text",
+    form: shared.Format = "text",
 ) -> None:
     """List runs and the settings that differ.
 
@@ -135,7 +114,6 @@ def ls(
 
 
 def missing_plugins(runs: Sequence["RunRecord"]) -> list[str]:
-    """Return a note for each plugin that is off and that runs need."""
     from vitcli.runner.experiment.own_code import missing_plugin
 
     names: dict[str, list[str]] = {}
@@ -168,8 +146,8 @@ def run_table(runs: Sequence["RunRecord"]) -> DataTable:
     shown = {field.name for field in fields}
     rows = [run.document() for run in runs]
     hidden = [name for name in (rows[0] if rows else {}) if name not in shown]
-    others = [Field(name, is_shown=False) for name in hidden]
-    return DataTable("runs", [*fields, *others], rows)
+    fields += [Field(name, is_shown=False) for name in hidden]
+    return DataTable("runs", fields, rows)
 
 
 def state_text(run: Mapping[str, Any]) -> str:
@@ -209,7 +187,7 @@ def settings(run: Mapping[str, Any]) -> str:
 
 
 @commands.command()
-def show(run: Run, form: Format = "text") -> None:
+def show(run: shared.Run, form: shared.Format = "text") -> None:
     """Show the state, configuration, last epochs and result of a run.
 
     \b
@@ -302,18 +280,9 @@ def next_command(record: "RunRecord") -> str:
 
 @commands.command()
 def diff(
-    one: Annotated[
-        str,
-        typer.Argument(
-            metavar="A",
-            help="Run folder, name under runs/, or bundled model.",
-            autocompletion=complete.run,
-        ),
-    ],
-    other: Annotated[
-        str, typer.Argument(metavar="B", help="Run to compare with A.", autocompletion=complete.run)
-    ],
-    form: Format = "text",
+    one: Annotated[str, shared.AnyRun(metavar="A", help=shared.RUN_HELP)],
+    other: Annotated[str, shared.AnyRun(metavar="B", help="Run to compare with A.")],
+    form: shared.Format = "text",
 ) -> None:
     """Compare the configuration, environment and results of two runs.
 
@@ -370,7 +339,7 @@ def format_difference(row: Mapping[str, Any]) -> str:
 
 
 @commands.command()
-def verify(runs: Runs, form: Format = "text") -> None:
+def verify(runs: Runs, form: shared.Format = "text") -> None:
     """Check the files of runs or studies; exit code 4 if one is damaged.
 
     \b
@@ -402,14 +371,10 @@ def verify(runs: Runs, form: Format = "text") -> None:
 def rm(
     runs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="RUN|STUDY",
-            help="Run or study folders, or names under runs/.",
-            autocompletion=complete.own_run,
-        ),
+        shared.OwnRun(metavar="RUN|STUDY", help="Run or study folders, or names under runs/."),
     ],
-    yes: Yes = False,
-    form: Format = "text",
+    yes: shared.Yes = False,
+    form: shared.Format = "text",
 ) -> None:
     """Remove runs and their checkpoints, or whole studies.
 
@@ -425,8 +390,7 @@ def rm(
         return
     for path in remove(removals):
         say(f"not removed, because vitcli did not write it: {path}")
-    names = [removal.name for removal in removals]
-    emit_report(Report(facts=[Fact("removed", names)]), form)
+    emit_report(Report(facts=[Fact("removed", [removal.name for removal in removals])]), form)
 
 
 @commands.command()
@@ -434,7 +398,7 @@ def rm(
 def record(
     runs: Runs,
     output: Annotated[Path | None, output_option("FILE", "File to write.", "stdout")] = None,
-    json: Json = False,
+    json: shared.Json = False,
 ) -> None:
     """Write the results of finished runs of one experiment to one file.
 

@@ -9,33 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from vitcli.cli import complete
+from vitcli.cli import options as shared
 from vitcli.cli.chosen import adopt_model, collect_changes, load_changed, shorten_pretraining
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import (
-    AllowLeaks,
-    Data,
-    DataDir,
-    Device,
-    DryRun,
-    Epochs,
-    FitOption,
-    Json,
-    LimitBatches,
-    Offline,
-    Rerun,
-    RunName,
-    Sets,
-    SkipBad,
-    Track,
-    check_trackers,
-    output_option,
-    refuse_empty,
-    run_folder,
-    with_code,
-)
+from vitcli.cli.options import Rare, output_option, with_code
 from vitcli.runner.errors import ConfigError, DivergedError, StoppedError
 from vitcli.runner.machine.launch import read_launch
 from vitcli.runner.report.report import Fact, Report, hidden
@@ -50,73 +30,57 @@ if TYPE_CHECKING:
 
 Name = Annotated[
     str | None,
-    typer.Argument(
+    Argument(
         metavar="EXPERIMENT",
         help="Experiment name ('vitcli experiments ls' lists them) or file.",
         show_default="quickstart",
         autocompletion=complete.experiment,
     ),
 ]
-Seed = Annotated[
-    int | None,
-    typer.Option(min=0, help="Random seed of weights, data order and dropout.", show_default=False),
-]
-LearningRate = Annotated[
-    float | None, typer.Option("--lr", help="Peak learning rate.", show_default=False)
-]
+Seed = Annotated[int | None, Option(min=0, help="Random seed of weights, data order and dropout.")]
+LearningRate = Annotated[float | None, Option("--lr", help="Peak learning rate.")]
 BatchSize = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        help="Number of images or sequences per step.",
-        show_default="as in the experiment",
-        hidden=True,
+    Rare(
+        min=1, help="Number of images or sequences per step.", show_default="as in the experiment"
     ),
 ]
 Precision = Annotated[
     str | None,
-    typer.Option(
-        help="Precision: fp32, tf32, bf16, fp16 or auto.",
-        show_default="as in the experiment",
-        hidden=True,
-    ),
+    Rare(help="Precision: fp32, tf32, bf16, fp16 or auto.", show_default="as in the experiment"),
 ]
 Init = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="RUN|FILE|timm:NAME",
         help="Start from the weights of a run or of timm; family timm also from a file.",
-        show_default=False,
         autocompletion=complete.run,
     ),
 ]
 Output = Annotated[Path | None, output_option("FOLDER", "Run folder to write.", "runs/...")]
 Resume = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="RUN|auto",
         help="Continue a run; 'auto' starts the run if it has no checkpoint.",
-        show_default=False,
         autocompletion=complete.own_run,
     ),
 ]
 Inexact = Annotated[
     bool,
-    typer.Option(
+    Rare(
         "--allow-inexact",
         help="Continue even if the thread count, the torch version or a setting has changed, and"
         " mark the run as inexact.",
-        hidden=True,
     ),
 ]
 StopAfter = Annotated[
     int | None,
-    typer.Option(
+    Rare(
         metavar="N",
         min=1,
         help="Stop after epoch N, with the schedule of the whole training; --resume continues it.",
         show_default="the last epoch",
-        hidden=True,
     ),
 ]
 
@@ -124,30 +88,30 @@ StopAfter = Annotated[
 @with_code
 def train(
     experiment: Name = None,
-    data: Data = None,
-    epochs: Epochs = None,
+    data: shared.Data = None,
+    epochs: shared.Epochs = None,
     lr: LearningRate = None,
     batch_size: BatchSize = None,
-    sets: Sets = None,
-    name: RunName = None,
-    skip_bad: SkipBad = False,
-    allow_leaks: AllowLeaks = False,
-    fit: FitOption = None,
+    sets: shared.Sets = None,
+    name: shared.RunName = None,
+    skip_bad: shared.SkipBad = False,
+    allow_leaks: shared.AllowLeaks = False,
+    fit: shared.FitOption = None,
     output: Output = None,
     resume: Resume = None,
     stop_after: StopAfter = None,
-    rerun: Rerun = False,
-    dry_run: DryRun = False,
+    rerun: shared.Rerun = False,
+    dry_run: shared.DryRun = False,
     seed: Seed = None,
     init: Init = None,
-    device: Device = "auto",
+    device: shared.Device = "auto",
     precision: Precision = None,
-    limit_batches: LimitBatches = None,
-    data_dir: DataDir = None,
+    limit_batches: shared.LimitBatches = None,
+    data_dir: shared.DataDir = None,
     allow_inexact: Inexact = False,
-    offline: Offline = False,
-    track: Track = None,
-    json: Json = False,
+    offline: shared.Offline = False,
+    track: shared.Track = None,
+    json: shared.Json = False,
 ) -> None:
     """Train an experiment and measure its test accuracy.
 
@@ -162,10 +126,7 @@ def train(
     """
     from vitcli.runner.train.prepare import Request
 
-    check_trackers(track or ())
-    request = Request(
-        device=device, data_dir=data_dir, offline=offline, track=tuple(dict.fromkeys(track or ()))
-    )
+    shared.check_trackers(track or ())
     shortcuts: dict[str, Any] = {
         "seed": seed,
         "train.epochs": epochs,
@@ -181,10 +142,13 @@ def train(
     }
     changes, options = collect_changes(sets, shortcuts)
     chosen, output, first = choose_experiment(
-        experiment, changes, options, resume, run_folder(name, output), rerun, allow_inexact
+        experiment, changes, options, resume, shared.run_folder(name, output), rerun, allow_inexact
     )
-    request = replace(
-        request,
+    request = Request(
+        device=device,
+        data_dir=data_dir,
+        offline=offline,
+        track=tuple(dict.fromkeys(track or ())),
         output=output,
         resume=resume is not None,
         rerun=rerun,
@@ -192,8 +156,7 @@ def train(
         stop_after=stop_after,
         first=first,
     )
-    go = show_costs if dry_run else run
-    go(chosen, request, json)
+    (show_costs if dry_run else run)(chosen, request, "json" if json else "text")
 
 
 def choose_experiment(
@@ -211,7 +174,7 @@ def choose_experiment(
     from vitcli.runner.train.prepare import resume_experiment
 
     for option, value in {"EXPERIMENT": experiment, "--resume": resume}.items():
-        refuse_empty(option, value)
+        shared.refuse_empty(option, value)
     if changes.get("train.init") == "" or (output is not None and not output.name):
         raise ConfigError("--init and -o need a name; is a shell variable unset?")
     if resume in (None, "auto"):
@@ -234,7 +197,7 @@ def choose_experiment(
     return *resume_experiment(str(resume), changes, options), None
 
 
-def run(experiment: "Experiment", request: "Request", json: bool) -> None:
+def run(experiment: "Experiment", request: "Request", form: str) -> None:
     """Train with a progress display and print the result. Of several ranks, rank 0 prints."""
     from vitcli.cli.live import TrainingDisplay, bars
     from vitcli.runner.data.find import own_path
@@ -276,24 +239,20 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
     values = record.reached or record.result
     others = {name: value for name, value in values.items() if name not in shown}
     facts += [*hidden(**others), Fact("run", str(record.path))]
-    emit_report(Report(facts=facts, next=[following]), "json" if json else "text")
+    emit_report(Report(facts=facts, next=[following]), form)
 
 
 def final_facts(record: "RunRecord") -> list[Fact]:
-    from vitcli.runner.run.record import headline_key
-
-    result, headline = record.result, record.headline
-    key = headline_key(result, headline.name)  # a trial of a search has no test images
+    result = record.result
     which, kept = "last epoch", quantity(result["epochs"], "epoch")
     if "stopped_at" in result:
         is_tuned = bool(result["steps"])
         which = "best epoch on the validation split"
         which = which if is_tuned else "the probe; tuning did not beat it"
         kept = f"epoch {result['epochs']}" if is_tuned else "the probe"
-    label = f"{key.partition('_')[0]} {headline.label}"
-    facts = [Fact(key, result[key], metric=headline, label=label, about=f"({which})")]
+    facts = [score_fact(record, result, which)]
     balanced = result.get("test_balanced_accuracy")
-    if balanced not in (None, result[key]):
+    if balanced not in (None, facts[0].value):
         facts.append(Fact("test_balanced_accuracy", balanced, about="(mean of the classes)"))
     if any(name.startswith("set_threshold") for name in result):
         from vitcli.runner.evaluate.scores import describe_temperature
@@ -307,6 +266,15 @@ def final_facts(record: "RunRecord") -> list[Fact]:
     return facts
 
 
+def score_fact(record: "RunRecord", numbers: Mapping[str, Any], which: str) -> Fact:
+    from vitcli.runner.run.record import headline_key
+
+    headline = record.headline
+    key = headline_key(numbers, headline.name)  # a trial of a search has no test images
+    label = f"{key.partition('_')[0]} {headline.label}"
+    return Fact(key, numbers.get(key), metric=headline, label=label, about=f"({which})")
+
+
 def trained_fact(verb: str, epochs: str, numbers: Mapping[str, Any]) -> Fact:
     seconds = duration(numbers["train_seconds"])
     text = f"{epochs}, {numbers['parameters']:,} parameters, {seconds}"
@@ -314,22 +282,18 @@ def trained_fact(verb: str, epochs: str, numbers: Mapping[str, Any]) -> Fact:
 
 
 def facts_so_far(record: "RunRecord") -> list[Fact]:
-    from vitcli.runner.run.record import headline_key
-
-    reached, headline = record.reached, record.headline
-    key = headline_key(reached, headline.name)
-    label, about = f"{key.partition('_')[0]} {headline.label}", f"(epoch {reached['epochs']})"
-    score = [Fact(key, reached[key], metric=headline, label=label, about=about)]
+    reached = record.reached
+    score = score_fact(record, reached, f"epoch {reached['epochs']}")
     epochs = f"{reached['epochs']} of {quantity(reached['epochs_planned'], 'epoch')}"
     return [
-        *(score if reached.get(key) is not None else []),
+        *([] if score.value is None else [score]),
         Fact("train_loss", reached["train_loss"]),
         trained_fact("trained", epochs, reached),
         *hidden(state=record.state, reason=record.reason),
     ]
 
 
-def show_costs(experiment: "Experiment", request: "Request", json: bool) -> None:
+def show_costs(experiment: "Experiment", request: "Request", form: str) -> None:
     from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.train.dry_run import costs_report, dry_run
     from vitcli.runner.train.ranks import describe_parts, refuse_parts
@@ -342,5 +306,4 @@ def show_costs(experiment: "Experiment", request: "Request", json: bool) -> None
     if launch:
         refuse_parts(costs.spec, launch.size)
         say(f"{describe_parts(costs.spec, launch.size)}; the time is that of one process")
-    report = costs_report(experiment.name, costs, request)
-    emit_report(report, "json" if json else "text")
+    emit_report(costs_report(experiment.name, costs, request), form)

@@ -3,19 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Option
 
-from vitcli.cli import complete
+from vitcli.cli import options as shared
 from vitcli.cli.console import emit, emit_report, line_width, say
-from vitcli.cli.options import (
-    DataDir,
-    Device,
-    Json,
-    Offline,
-    output_option,
-    refuse_empty,
-    with_code,
-)
+from vitcli.cli.options import output_option, refuse_empty, with_code
 from vitcli.runner.errors import summarize_failures
 from vitcli.runner.report.report import DataTable, Report
 from vitcli.runner.report.tables import ascii_signs, plain
@@ -27,23 +19,17 @@ if TYPE_CHECKING:
 
 Runs = Annotated[
     list[str],
-    typer.Argument(
-        metavar="RUN",
-        help="Run folders, names under runs/, or bundled models.",
-        autocompletion=complete.run,
-    ),
+    shared.AnyRun(help="Run folders, names under runs/, or bundled models."),
 ]
 What = Annotated[
     str | None,
-    typer.Option(
-        metavar="FIGURES", help="Figures to draw, such as curves,heads.", show_default="all"
-    ),
+    Option(metavar="FIGURES", help="Figures to draw, such as curves,heads.", show_default="all"),
 ]
 Form = Annotated[
-    Literal["png", "svg", "pdf"], typer.Option("--format", help="File format of the figures.")
+    Literal["png", "svg", "pdf"], Option("--format", help="File format of the figures.")
 ]
 Output = Annotated[Path, output_option("FOLDER", "Folder to write.")]
-NumImages = Annotated[int, typer.Option(min=1, help="Number of test images to average over.")]
+NumImages = Annotated[int, Option(min=1, help="Number of test images to average over.")]
 
 
 @with_code
@@ -53,10 +39,10 @@ def visualize(
     form: Form = "png",
     output: Output = Path("figures"),
     num_images: NumImages = 500,
-    device: Device = "auto",
-    data_dir: DataDir = None,
-    offline: Offline = False,
-    json: Json = False,
+    device: shared.Device = "auto",
+    data_dir: shared.DataDir = None,
+    offline: shared.Offline = False,
+    json: shared.Json = False,
 ) -> None:
     """Draw what models learned, their attention and their errors.
 

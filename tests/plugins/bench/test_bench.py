@@ -14,8 +14,7 @@ from torch.autograd import DeviceType
 from tests.cli import commands
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.plugins.bench.attention import fit_exponent
-from vitcli.plugins.bench.clock import turns
-from vitcli.plugins.bench.profile import costliest
+from vitcli.plugins.bench.training import costliest, turns
 
 document = partial(commands.document, "bench")
 pytestmark = pytest.mark.usefixtures("here")

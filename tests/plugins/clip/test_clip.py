@@ -12,7 +12,8 @@ from torch.testing import assert_close
 from tests.core.trainings import data_set as small_set
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import ExperimentSpec
-from vitcli.plugins.clip.captions import CHANGES, CIFAR10, KINDS
+from vitcli.plugins.clip.captions import CIFAR10, KINDS
+from vitcli.plugins.clip.changes import CHANGES
 from vitcli.plugins.clip.clip import (
     LARGEST_SCALE,
     ContrastiveTask,

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from vitcli.plugins.clip.retrieval import distinct, ranks, recall
+from vitcli.plugins.clip.clip import distinct, ranks, recall
 
 
 def test_ranks_count_wrong_items_before_the_best_right_one():
@@ -22,7 +22,7 @@ def test_equal_vectors_retrieve_nothing_and_portions_have_no_effect(monkeypatch)
     queries, items = torch.randn(10, 3), torch.randn(7, 3)
     subject, of_item = torch.arange(10) % 7, torch.arange(7)
     whole = ranks(queries, items, subject, of_item)
-    monkeypatch.setattr("vitcli.plugins.clip.retrieval.AT_ONCE", 4)
+    monkeypatch.setattr("vitcli.plugins.clip.clip.AT_ONCE", 4)
     assert torch.equal(ranks(queries, items, subject, of_item), whole)
 
 

@@ -15,8 +15,7 @@ from vitcli.core.data.augment import normalize
 from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import model_spec
 from vitcli.core.torch_use import autocast_to
-from vitcli.plugins.distil.distil import Distil, soft_loss, standardized
-from vitcli.plugins.distil.teacher import Teacher
+from vitcli.plugins.distil.distil import Distil, Teacher, soft_loss, standardized
 
 SIZES: dict[str, Any] = {"img_size": 16, "in_chans": 3, "num_classes": 5}
 CONVNET = SIZES | {"family": "convnet", "widths": [8, 8, 16]}

@@ -16,8 +16,11 @@ from vitcli import plugin
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.plugins.faithfulness.faithfulness import (
     area,
+    cascade_parts,
     centre_map,
     probability_curve,
+    randomised_cascade,
+    rank_correlation,
     ranks,
     removal_counts,
 )
@@ -27,11 +30,6 @@ from vitcli.plugins.faithfulness.figure import (
     OPEN,
     Randomisation,
     choose_map,
-)
-from vitcli.plugins.faithfulness.randomisation import (
-    cascade_parts,
-    randomised_cascade,
-    rank_correlation,
 )
 from vitcli.runner.visualize.render import FIGURES, check_names
 

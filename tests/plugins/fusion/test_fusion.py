@@ -12,15 +12,15 @@ from tests.core.specs import BASE, noisy
 from tests.core.trainings import data_set, new_task
 from vitcli.core.data.batches import IMAGES_AT_ONCE
 from vitcli.core.spec import ExperimentSpec
-from vitcli.plugins.fusion import synthetic as sounds
-from vitcli.plugins.fusion.fusion import Fusion, retrieval
-from vitcli.plugins.fusion.keys import content_keys
-from vitcli.plugins.fusion.mel import NUM_SAMPLES, SHAPE, spectrograms, unit_rms
-from vitcli.plugins.fusion.model import (
+from vitcli.plugins.fusion import sounds
+from vitcli.plugins.fusion.fusion import (
     CrossAttention,
+    Fusion,
     FusionModel,
     build_fusion,
+    retrieval,
 )
+from vitcli.plugins.fusion.sounds import NUM_SAMPLES, SHAPE, content_keys, spectrograms, unit_rms
 from vitcli.plugins.fusion.spec import FUSIONS, FusionSpec
 
 

@@ -11,8 +11,7 @@ import torch
 
 from tests.runner.train.conftest import train
 from vitcli.core.spec import DataSpec
-from vitcli.plugins.fusion.mel import NUM_SAMPLES, RATE
-from vitcli.plugins.fusion.sound_file import read_sound, read_sounds
+from vitcli.plugins.fusion.sounds import NUM_SAMPLES, RATE, read_sound, read_sounds
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.browser.chromium import Page
 from tests.plugins.live.scenes import Open, make_model, scene_of
-from vitcli.plugins.live.scene import Scene
+from vitcli.plugins.live.page import Scene
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from tests.browser.chromium import Page
 from tests.core.specs import noisy
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import model_spec
-from vitcli.plugins.live.live import LiveExplorer
-from vitcli.plugins.live.scene import Scene, make_scene
+from vitcli.plugins.live.explore import LiveExplorer
+from vitcli.plugins.live.page import Scene, make_scene
 from vitcli.runner.attn_map.explain import Explainer
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import default_run

@@ -18,11 +18,9 @@ from tests.explorer_page import attention, parse
 from vitcli.core.inspect.maps import rollout
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import VitSpec, model_spec
-from vitcli.plugins.live.explore import Explorer, attention_bytes
-from vitcli.plugins.live.live import LiveExplorer
+from vitcli.plugins.live.explore import Explorer, LiveExplorer, attention_bytes
 from vitcli.plugins.live.packing import UnknownLayerError, pack_model
-from vitcli.plugins.live.page import page, quantise
-from vitcli.plugins.live.scene import Scene, make_scene
+from vitcli.plugins.live.page import Scene, make_scene, page, quantise
 from vitcli.runner.attn_map.explain import Explainer
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor

@@ -11,8 +11,15 @@ from tests.core.specs import noisy
 from tests.core.trainings import data_set, new_task
 from vitcli.core.data.source import DataSet
 from vitcli.core.nn.patch_embed import patchify, unpatchify
-from vitcli.plugins.mae.mae import BASELINES, baseline_errors, hide, reconstruct
-from vitcli.plugins.mae.model import MaskedModel, split_patches, take
+from vitcli.plugins.mae.mae import (
+    BASELINES,
+    MaskedModel,
+    baseline_errors,
+    hide,
+    reconstruct,
+    split_patches,
+    take,
+)
 from vitcli.plugins.ssat.ssat import Ssat
 
 PREFIXES = [{}, {"pool": "mean"}, {"reg_tokens": 2, "pos_embed_prefix": True}]

@@ -30,11 +30,11 @@ def test_a_probe_reads_the_features_of_the_trained_and_the_initial_encoder(
         return knn_logits(*values)
 
     monkeypatch.setattr("vitcli.plugins.probe.probe.knn_logits", spy)
-    found = probe_run(run, "knn", labels=labels)
+    report, _ = probe_run(run, "knn", labels=labels)
     spec = RunDir(Path(run)).spec()
     data = load_data(spec.data.replace(labels=labels))
     models = load_model(run), new_module(spec).eval()
-    for model, values, score in zip(models, seen, (found.trained, found.untrained), strict=True):
+    for model, values, score in zip(models, seen, report.tables[0].rows, strict=True):
         with torch.no_grad():
             train, test = (
                 model.features(data.normalize(images.pixels)) for images in (data.train, data.test)
@@ -43,14 +43,15 @@ def test_a_probe_reads_the_features_of_the_trained_and_the_initial_encoder(
         assert_close(values[2], test)
         assert values[1].equal(data.train.labels)
         hits = knn_logits(train, data.train.labels, test, 2).argmax(1) == data.test.labels
-        assert score.accuracy == pytest.approx(hits.double().mean().item())
+        assert score["accuracy"] == pytest.approx(hits.double().mean().item())
     assert not torch.allclose(seen[0][0], seen[1][0], atol=0.1), "the training moved the features"
-    assert found.num_labels == len(data.train) == (labels or 80)
-    assert (found.num_images, found.num_features) == (24, 16)
+    facts = {fact.name: fact.value for fact in report.facts}
+    assert facts["num_labels"] == len(data.train) == (labels or 80)
+    assert (facts["num_images"], facts["num_features"]) == (24, 16)
 
 
 def test_a_probe_takes_a_least_accuracy(run):
-    reached = probe_run(run, "linear", labels=2).trained.accuracy
+    _, reached = probe_run(run, "linear", labels=2)
     words = ("eval", run, "--probe", "linear", "--labels", 2, "--min-accuracy")
     said(0, *words, reached)
     said(0 if reached == 1 else 6, *words, 1)

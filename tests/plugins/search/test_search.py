@@ -14,11 +14,18 @@ from optuna.trial import TrialState, create_trial
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.search.definition import load_search
-from vitcli.plugins.search.document import validation_score
-from vitcli.plugins.search.result import make_document, write_confirmation
-from vitcli.plugins.search.run import SearchDrive, run_search
-from vitcli.plugins.search.samplers import EvolutionSampler, distributions
-from vitcli.plugins.search.trials import EXCLUDED, INVALID, JOURNAL, REPEATED, Trials
+from vitcli.plugins.search.document import make_document, validation_score, write_confirmation
+from vitcli.plugins.search.trials import (
+    EXCLUDED,
+    INVALID,
+    JOURNAL,
+    REPEATED,
+    EvolutionSampler,
+    SearchDrive,
+    Trials,
+    distributions,
+    run_search,
+)
 from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.engines.local import Setup
 from vitcli.runner.errors import ConfigError, InputError

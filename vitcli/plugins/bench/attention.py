@@ -7,11 +7,16 @@ and values (B, h, N, d) -> (B, h, N, d).
 import datetime
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 from scipy import stats
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
@@ -22,21 +27,14 @@ from vitcli.core.ops.native.amx.backend import fits_attention
 from vitcli.core.spec import VitSpec
 from vitcli.core.spec.slots import ATTENTIONS, UNSTATED
 from vitcli.core.torch_use import autocast_to
-from vitcli.plugins.bench.clock import timed, turns
+from vitcli.plugins.bench.training import timed, turns
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.figure_style import METADATA, MUTED, encode
+from vitcli.runner.files import commit, make_output_folder
 from vitcli.runner.limits import available_memory
-from vitcli.runner.machine.device import (
-    arithmetic,
-    environment,
-    hardware,
-    has_amx,
-    keep_freed_memory,
-    name_precision,
-    pick_precision,
-)
+from vitcli.runner.machine import device as machine
 from vitcli.runner.machine.kernels import BACKENDS, NoKernelsError
 from vitcli.runner.machine.resources import resource_errors
-from vitcli.runner.text import ignore_message
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 MAX_SECONDS = 4.0
@@ -49,10 +47,10 @@ MIN_FITTED_TOKENS = 512
 KERNELS = ("plain", "fused", "native")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     device: torch.device
-    autocast: torch.dtype | None
+    precision: str
     embed_dim: int
     num_heads: int
     batch_size: int
@@ -63,40 +61,37 @@ class Setting:
     def head_dim(self) -> int:
         return self.embed_dim // self.num_heads
 
+    @property
+    def autocast(self) -> torch.dtype | None:
+        return machine.pick_precision(self.precision, self.device)
+
 
 @resource_errors()
 def bench_attention(
-    device: torch.device,
-    *,
-    precision: str,
-    embed_dim: int,
-    num_heads: int,
-    batch_size: int,
+    setting: Setting,
     lengths: tuple[int, ...],
-    threads: int | None = None,
-    rounds: int,
-    seconds: float,
-    on_message: Callable[[str], None] = ignore_message,
+    threads: int | None,
+    on_message: Callable[[str], None],
 ) -> dict[str, Any]:
     """Measure forward and backward passes of every rule, with each of its kernels.
 
     A row ends when a pass takes longer than MAX_SECONDS or does not fit into memory.
     """
-    if embed_dim % num_heads:
-        raise ConfigError(f"--num-heads {num_heads} does not divide --embed-dim {embed_dim}")
+    device, heads, width = setting.device, setting.num_heads, setting.embed_dim
+    if width % heads:
+        raise ConfigError(f"--num-heads {heads} does not divide --embed-dim {width}")
     if device.type == "cpu":
-        keep_freed_memory()
+        machine.keep_freed_memory()
     torch.set_num_threads(threads or torch.get_num_threads())
-    precision = name_precision(precision, device)
-    autocast = pick_precision(precision, device)
-    setting = Setting(device, autocast, embed_dim, num_heads, batch_size, rounds, seconds)
+    precision = machine.name_precision(setting.precision, device)
+    setting = replace(setting, precision=precision)
     kinds = [
         (name, kernels)
         for name, row in ATTENTIONS.items()
         for kernels in (KERNELS if row.has_kernels else KERNELS[:1])
     ]
     measured = {}
-    with arithmetic(precision):
+    with machine.arithmetic(precision):
         for attention, kernels in kinds:
             on_message(f"measuring {attention}, {kernels}")
             measured[attention, kernels] = list(
@@ -105,10 +100,10 @@ def bench_attention(
     return {
         "benchmark": "attention",
         "date": datetime.date.today().isoformat(),
-        "environment": environment(device),
+        "environment": machine.environment(device),
         "setting": (
-            f"the rule alone on {device} ({hardware(device)}), {precision},"
-            f" {num_heads} x {setting.head_dim} features, batch {batch_size}"
+            f"the rule alone on {device} ({machine.hardware(device)}), {precision},"
+            f" {heads} x {setting.head_dim} features, batch {setting.batch_size}"
         ),
         "rows": [
             {
@@ -183,7 +178,7 @@ def _make_native_pass(tokens: int, setting: Setting) -> Callable[[], Tensor] | N
     """Return a forward pass of the native kernel, or None if it does not support the setting."""
     is_bf16 = setting.device.type == "cpu" and setting.autocast is torch.bfloat16
     heads = setting.num_heads
-    if not (is_bf16 and has_amx() and fits_attention(tokens, heads, setting.embed_dim)):
+    if not (is_bf16 and machine.has_amx() and fits_attention(tokens, heads, setting.embed_dim)):
         return None
     try:
         backend = BACKENDS["amx"]()
@@ -231,3 +226,69 @@ def fit_exponent(points: list[tuple[int, float]]) -> tuple[float, float] | None:
     fit = stats.linregress(*zip(*tail, strict=True))
     half = stats.t.ppf(0.975, len(tail) - 2) * fit.stderr
     return float(fit.slope), float(half)
+
+
+RULE_COLOURS = (
+    *("#222222", "#1f6fb2", "#2a8f5a", "#8250c4"),
+    *("#b5541c", "#8a6d00", "#a3195b", "#5b6770"),
+)
+RULE_MARKERS = "oosD^vPX"
+"""Colour and marker of an attention rule, in the order of the rows.
+
+The colours are not those of ``PALETTE``, which would change published figures. The markers differ
+too, for readers without colours."""
+KERNEL_LINES = {"fused": ("s", "--"), "native": ("D", ":")}
+"""Marker and line of the kernels other than the plain one."""
+
+
+def prepare_figure(path: Path) -> None:
+    if path.suffix[1:] not in METADATA:
+        raise ConfigError(f"-o {path}: name it .{', .'.join(METADATA)}")
+    make_output_folder(path.parent)
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    commit(path, encode(partial(_draw_growth, result), path.suffix[1:]))
+
+
+def _draw_growth(result: dict[str, Any]) -> Figure:
+    figure = Figure(figsize=(9.5, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _draw_panel(left, result["rows"], "seconds", 1e3, "time_exponent")
+    left.set_title("ms per pass, forward and backward")
+    _draw_panel(right, result["rows"], "kept_bytes", 1e-6, "memory_exponent")
+    right.set_title("MB kept for the backward pass")
+    figure.suptitle(result["setting"], fontsize=8, color=MUTED)
+    return figure
+
+
+def _draw_panel(
+    axes: Axes, rows: list[dict[str, Any]], key: str, unit: float, exponent: str
+) -> None:
+    names = [row["attention"] for row in rows]
+    for row in rows:
+        place = [*dict.fromkeys(names)].index(row["attention"]) % len(RULE_MARKERS)
+        colour, own = RULE_COLOURS[place], RULE_MARKERS[place]
+        marker, line = KERNEL_LINES.get(row["kernels"], (own, "-"))
+        is_alone = names.count(row["attention"]) == 1
+        name = row["attention"] + ("" if is_alone else f", {row['kernels']}")
+        grows = f"  N^{row[exponent][0]:.2f}" if row[exponent] else ""
+        axes.plot(
+            [point["tokens"] for point in row["points"]],
+            [unit * point[key] for point in row["points"]],
+            color=colour,
+            marker=marker,
+            linestyle=line,
+            markersize=4,
+            linewidth=1.2,
+            label=name + grows,
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(LogFormatter())
+    ticks = sorted({point["tokens"] for row in rows for point in row["points"]})
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8)
+    axes.set_xlabel("tokens N")
+    axes.grid(color="#e6e6e6", linewidth=0.5)
+    axes.legend(fontsize=7, frameon=False)

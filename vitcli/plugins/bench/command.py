@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from vitcli.cli.chosen import load_changed, option_names
 from vitcli.cli.console import emit_report, say
@@ -16,23 +16,21 @@ from vitcli.runner.files import make_output_folder
 from vitcli.runner.report.report import STREAM, TERA, DataTable, Fact, Field, Report
 
 if TYPE_CHECKING:
-    from vitcli.plugins.bench.workload import Workload
+    from vitcli.plugins.bench.training import Workload
 
 commands = group(
     help="Measure speed and memory, without a data set.\n\nAll measurements run on random pixels.",
     example="vitcli bench train cifar10-tiny",
 )
 
-Rounds = Annotated[
-    int, typer.Option(min=1, help="Number of measurements. The result is their median.")
-]
-Seconds = Annotated[float, typer.Option(min=0.0, help="Approximate seconds per measurement.")]
+Rounds = Annotated[int, Option(min=1, help="Number of measurements. The result is their median.")]
+Seconds = Annotated[float, Option(min=0.0, help="Approximate seconds per measurement.")]
 Trace = Annotated[
-    bool, typer.Option("--trace", help="Also write a trace and show the slowest operators.")
+    bool, Option("--trace", help="Also write a trace and show the slowest operators.")
 ]
 Output = Annotated[Path, output_option("FILE", "File for the trace of --trace.")]
 Lengths = Annotated[
-    str | None, typer.Option(help="Sequence lengths in tokens.", show_default="64,128,...,4096")
+    str | None, Option(help="Sequence lengths in tokens.", show_default="64,128,...,4096")
 ]
 
 
@@ -55,18 +53,15 @@ def train(
     Example:
       vitcli bench train cifar10-tiny
     """
-    from vitcli.plugins.bench.profile import profile
-    from vitcli.plugins.bench.training import bench_training
+    from vitcli.plugins.bench.training import bench_training, profile
 
-    make_trace_folder(trace, output)
-    work = workload(experiment, sets, device, precision)
+    work = workload(experiment, sets, device, precision, output if trace else None)
     from vitcli.runner.train.build import settings
 
     with settings(work.training):
         result = bench_training(work, rounds=rounds, seconds=seconds)
         if trace:
-            steps = work.steps()
-            result |= {"profile": profile(lambda: next(steps), work.device, output)}
+            result["profile"] = profile(work.steps(), work.device, output)
     emit_report(report_of(result, [output] if trace else []), form)
 
 
@@ -88,15 +83,12 @@ def data(
     Example:
       vitcli bench data cifar10-small-aug
     """
-    from vitcli.plugins.bench.profile import profile
-    from vitcli.plugins.bench.training import bench_data
+    from vitcli.plugins.bench.training import bench_data, profile
 
-    make_trace_folder(trace, output)
-    work = workload(experiment, sets, device, None)
+    work = workload(experiment, sets, device, None, output if trace else None)
     result = bench_data(work, rounds=rounds, seconds=seconds)
     if trace:
-        batches = work.batches()
-        result |= {"profile": profile(lambda: next(batches), work.device, output)}
+        result["profile"] = profile(work.batches(), work.device, output)
     emit_report(report_of(result, [output] if trace else []), form)
 
 
@@ -120,26 +112,20 @@ def inference(
     from vitcli.plugins.bench.training import bench_inference
 
     work = workload(experiment, sets, device, precision)
-    result = bench_inference(work, rounds=rounds, seconds=seconds)
-    emit_report(report_of(result), form)
+    emit_report(report_of(bench_inference(work, rounds=rounds, seconds=seconds)), form)
 
 
 @commands.command()
 @with_code
 def attention(
     device: Device = "auto",
-    precision: Annotated[
-        str, typer.Option(help="Precision: fp32, tf32, bf16, fp16 or auto.")
-    ] = "auto",
-    embed_dim: Annotated[int, typer.Option(min=1, help="Embedding dimension.")] = 256,
-    num_heads: Annotated[int, typer.Option(min=1, help="Number of heads.")] = 4,
-    batch_size: Annotated[
-        int, typer.Option(min=1, help="Number of images or sequences per step.")
-    ] = 8,
+    precision: Annotated[str, Option(help="Precision: fp32, tf32, bf16, fp16 or auto.")] = "auto",
+    embed_dim: Annotated[int, Option(min=1, help="Embedding dimension.")] = 256,
+    num_heads: Annotated[int, Option(min=1, help="Number of heads.")] = 4,
+    batch_size: Annotated[int, Option(min=1, help="Number of images or sequences per step.")] = 8,
     lengths: Lengths = None,
     threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of CPU threads.", show_default="as torch chooses"),
+        int | None, Option(min=1, help="Number of CPU threads.", show_default="as torch chooses")
     ] = None,
     rounds: Rounds = 5,
     seconds: Seconds = 0.2,
@@ -154,31 +140,28 @@ def attention(
     Example:
       vitcli bench attention --lengths 64,256
     """
-    from vitcli.plugins.bench.attention import LENGTHS, MAX_SECONDS, bench_attention
-    from vitcli.plugins.bench.attention_figure import draw, prepare_figure
+    from vitcli.plugins.bench import attention as rules
     from vitcli.runner.machine.device import pick_device
     from vitcli.runner.machine.products import warn_if_emulated
 
     if output:
-        prepare_figure(output)
-    wanted = parse_lengths(lengths) or LENGTHS
+        rules.prepare_figure(output)
+    wanted = parse_lengths(lengths) or rules.LENGTHS
     warn_if_emulated(precision, device, say)
-    result = bench_attention(
-        pick_device(device),
+    setting = rules.Setting(
+        device=pick_device(device),
         precision=precision,
         embed_dim=embed_dim,
         num_heads=num_heads,
         batch_size=batch_size,
-        lengths=wanted,
-        threads=threads,
         rounds=rounds,
         seconds=seconds,
-        on_message=say,
     )
+    result = rules.bench_attention(setting, wanted, threads, say)
     if output:
-        draw(result, output)
+        rules.draw(result, output)
     cells = len(result["rows"]) * len(wanted)
-    missing = f"Empty cells exceeded {MAX_SECONDS:g} s or the memory, or have no such kernel."
+    missing = f"Empty cells exceeded {rules.MAX_SECONDS:g} s or the memory, or have no such kernel."
     report = report_of({name: value for name, value in result.items() if name != "rows"})
     report = replace(
         report,
@@ -190,22 +173,23 @@ def attention(
 
 
 def workload(
-    experiment: str | None, sets: list[str] | None, device: str, precision: str | None
+    experiment: str | None,
+    sets: list[str] | None,
+    device: str,
+    precision: str | None,
+    trace: Path | None = None,
 ) -> "Workload":
-    from vitcli.plugins.bench.workload import make_workload
+    from vitcli.plugins.bench.training import make_workload
     from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.machine.products import warn_if_emulated
 
+    if trace:
+        make_output_folder(trace.parent)
     changes = parse_sets(sets)
     shortcuts = {} if precision is None else {"train.precision": precision}
     chosen = load_changed(experiment or "quickstart", changes | shortcuts, option_names(shortcuts))
     warn_if_emulated(chosen.spec.train.precision, device, say)
     return make_workload(chosen, device, say)
-
-
-def make_trace_folder(trace: bool, output: Path) -> None:
-    if trace:
-        make_output_folder(output.parent)
 
 
 def report_of(result: dict[str, Any], files: Sequence[Path] = ()) -> Report:

@@ -1,24 +1,98 @@
 """`vitcli bench train`, `inference` and `data`: speed of an experiment's model and its input."""
 
+import itertools
+import re
 import resource
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
+from torch.autograd import DeviceType
 
+from vitcli.core.data.batches import Batch, num_batches
 from vitcli.core.inspect.cost import activation_bytes, count_parameters
+from vitcli.core.spec import ExperimentSpec
 from vitcli.core.torch_use import autocast_to
-from vitcli.plugins.bench.clock import copy_bandwidth, matmul_peak, now, step_of, timed, turns
-from vitcli.plugins.bench.workload import Workload
+from vitcli.core.train.training import Step, Training
+from vitcli.runner.data.load import DataInfo, describe_data
+from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
-from vitcli.runner.machine.device import arithmetic, pick_precision
+from vitcli.runner.experiment.config import Experiment
+from vitcli.runner.experiment.resolve import describe_spec, steps_per_epoch
+from vitcli.runner.machine.device import arithmetic, hardware, pick_device, pick_precision
 from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.text import ignore_message
-from vitcli.runner.train.build import compile_training
-from vitcli.runner.train.flops import count_operations
+from vitcli.runner.train.build import build_training, compile_training
+from vitcli.runner.train.flops import count_operations, random_data, with_statistics
+
+MOST_IMAGES = 10_000
+RATE = 1e-3
+"""Factor of the learning rates: weights must not grow while the clock runs."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A training of an experiment on random images in the shape of its data."""
+
+    name: str
+    info: DataInfo
+    training: Training
+
+    @property
+    def spec(self) -> ExperimentSpec:
+        return self.training.spec
+
+    @property
+    def device(self) -> torch.device:
+        return self.training.device
+
+    @property
+    def setting(self) -> str:
+        kernels = ", native kernels" if self.training.kernels == "native" else ""
+        return (
+            f"{self.name} on {self.device} ({hardware(self.device)}),"
+            f" {self.training.precision}{kernels}, batch {self.spec.train.batch_size}"
+        )
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        return (self.info.in_chans, *self.info.img_size)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield training batches without end, augmented as the experiment says."""
+        for epoch in itertools.count():
+            yield from self.training.task.batches(self.training.data, epoch)
+
+    def steps(self) -> Iterator[Step]:
+        return itertools.chain.from_iterable(map(self.training.run_epoch, itertools.count()))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return num_batches(self.info.num_train, self.spec.train.batch_size)
+
+
+def make_workload(
+    experiment: Experiment, device_name: str, on_message: Callable[[str], None]
+) -> Workload:
+    """Build a training as ``vitcli train`` does, uncompiled, on at most ``MOST_IMAGES`` images."""
+    device, info = pick_device(device_name), describe_data(experiment.spec.data)
+    spec = with_teacher(experiment.spec, required=False)
+    spec = with_statistics(describe_spec(spec))
+    steps_per_epoch(spec, info.num_train)
+    count = min(info.num_train, max(MOST_IMAGES, spec.train.batch_size))
+    data = random_data(spec, count, device)
+    training = build_training(spec, new_module(spec).train(), data, on_message)
+    for optimizer in training.optimizers:
+        for group in optimizer.param_groups:
+            group["peak_lr"] *= RATE
+    return Workload(experiment.name, info, training)
+
 
 WARM_UP = 3
 BATCHES = (1, 8, 64, 256)
@@ -28,7 +102,6 @@ Result = dict[str, Any]
 
 @resource_errors(SMALLER)
 def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
-    """Measure speed, memory and operations of training steps with data, after a warm-up."""
     device, batch = work.device, work.spec.train.batch_size
     began = now(device)
     compile_training(work.training, ignore_message)
@@ -132,3 +205,161 @@ def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
         "copy_bandwidth": copy_bandwidth(work.device),
         "first_batch_seconds": first,
     }
+
+
+STEPS = 5
+DESCRIPTIONS = {
+    "mm": "matrix products",
+    "addmm": "matrix products of linear layers",
+    "linear_pointwise": "matrix products of linear layers",
+    "bmm": "batched matrix products (attention)",
+    "copy_": "copies and conversions of type",
+    "softmax": "softmax",
+    "native_layer_norm": "LayerNorm",
+    "gelu": "GELU",
+    "sum": "sums (such as gradients of biases)",
+    "add": "additions",
+    "add_": "additions in place",
+    "mul": "multiplications",
+    "mul_": "multiplications in place (such as clipping)",
+    "cat": "joining tensors",
+    "index": "picking images by index",
+    "fill_": "filling with a constant (such as zeros)",
+    "fused_adamw_": "AdamW's update",
+    "linalg_vector_norm": "norms (of gradients)",
+    "convolution": "convolutions",
+    "mkldnn_convolution": "convolutions",
+    "max_pool2d_with_indices": "max-pooling",
+    "scaled_dot_product_flash_attention_for_cpu": "fused attention",
+    "flash_attention_forward": "fused attention",
+    "flash_attention_backward": "fused attention, backward",
+    "efficient_attention_forward": "fused attention",
+    "efficient_attention_backward": "fused attention, backward",
+    "Attention": "attention, native kernel",
+    "LinearBackward": "gradients of weights and biases, native kernel",
+    "AddNorm": "residual sum and LayerNorm, native kernel",
+    "Gelu": "GELU, native kernel",
+}
+
+
+def profile(steps: Iterator[Any], device: torch.device, trace: Path) -> list[dict[str, Any]]:
+    """Run a few steps, write a trace for chrome://tracing, and return the costliest operators."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if device.type == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    next(steps)
+    with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
+        for _ in range(STEPS):
+            next(steps)
+    profiler.export_chrome_trace(str(trace))
+    return costliest(profiler.key_averages(), on_gpu=device.type == "cuda")
+
+
+def costliest(averages: Iterable[Any], *, on_gpu: bool) -> list[dict[str, Any]]:
+    """Return the rows of ``profile`` from the averages of torch's profiler.
+
+    On a GPU, each kernel is recorded twice: by itself, and with the operator that started it. The
+    total is that of the kernels; the rows are the operators, or the kernels if a CUDA graph started
+    most of them.
+    """
+
+    def own_time(event: Any) -> float:
+        return float(event.self_device_time_total if on_gpu else event.self_cpu_time_total)
+
+    events, kernels = list[Any](), list[Any]()
+    for event in averages:
+        if event.device_type == DeviceType.CPU:
+            events.append(event)
+        elif not event.is_user_annotation:
+            kernels.append(event)
+    total = sum(map(own_time, kernels if on_gpu else events)) or 1.0
+    if on_gpu and sum(map(own_time, events)) < total / 2:
+        events = kernels
+    events.sort(key=own_time, reverse=True)
+    return [
+        {
+            "operator": event.key,
+            "words": describe_operator(event.key),
+            "share": own_time(event) / total,
+            "seconds": own_time(event) / 1e6 / STEPS,
+            "calls": event.count / STEPS,
+        }
+        for event in events[:10]
+    ]
+
+
+def describe_operator(operator: str) -> str:
+    name = operator.rpartition("::")[2].lstrip("_")
+    if name in DESCRIPTIONS:
+        return DESCRIPTIONS[name]
+    forward = re.sub("_?[bB]ackward(_data)?$", "", name)
+    return f"{DESCRIPTIONS[forward]}, backward" if forward in DESCRIPTIONS else operator
+
+
+PEAK_SECONDS = 0.5
+MATMUL_SIDE = {"cpu": 2048, "cuda": 8192}
+COPY_BYTES = {"cpu": 2**28, "cuda": 2**31}
+
+
+def now(device: torch.device) -> float:
+    """Return the time in seconds, after the device has finished all its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    if device.type == "mps":
+        torch.mps.synchronize()
+    return time.perf_counter()
+
+
+def timed(work: Callable[[], object], device: torch.device) -> float:
+    began = now(device)
+    work()
+    return now(device) - began
+
+
+def turns(
+    works: dict[str, Callable[[], object]], device: torch.device, *, rounds: int, seconds: float
+) -> dict[str, list[float]]:
+    """Return how many seconds one call of each function takes, for each round.
+
+    The functions are measured in turns: A B A B ... A turn takes about ``seconds``. Each function
+    is first called twice: once as a warm-up, and once to find how many calls fit into a turn.
+    """
+    counts = {}
+    for name, work in works.items():
+        work()
+        counts[name] = max(1, round(seconds / max(timed(work, device), 1e-9)))
+    measured: dict[str, list[float]] = {name: [] for name in works}
+    for _, (name, work) in itertools.product(range(rounds), works.items()):
+        began = now(device)
+        for _ in range(counts[name]):
+            work()
+        measured[name].append((now(device) - began) / counts[name])
+    return measured
+
+
+def step_of(iterator: Iterator[object]) -> Callable[[], object]:
+    return lambda: next(iterator)
+
+
+def matmul_peak(device: torch.device, dtype: torch.dtype | None) -> float:
+    """Multiply large square matrices several times; return the FLOP/s of the fastest product."""
+    side = MATMUL_SIDE.get(device.type, 4096)
+    a = torch.randn(side, side, device=device, dtype=dtype or torch.float32)
+    b = torch.randn_like(a)
+    return float(2 * side**3 / _fastest_seconds(lambda: a @ b, device))
+
+
+def copy_bandwidth(device: torch.device) -> float:
+    """Make several large copies; return the bytes per second, read plus written, of the fastest."""
+    count = COPY_BYTES.get(device.type, 2**29)
+    source = torch.ones(count, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2 * count / _fastest_seconds(lambda: target.copy_(source), device)
+
+
+def _fastest_seconds(work: Callable[[], object], device: torch.device) -> float:
+    work()
+    times: list[float] = []
+    while len(times) < 5 or (sum(times) < PEAK_SECONDS and len(times) < 100):
+        times.append(timed(work, device))
+    return min(times)

@@ -1,4 +1,4 @@
-"""Generated captions: prompt templates filled with the words of a class. Plain Python.
+"""Generated captions: prompt templates filled with the words of a class.
 
 A subject is what a caption names: a class, or a transformation and a class. Every subject has the
 same number of variants, so that tensors can hold them. The superclasses of CIFAR-100 are its own
@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+
+from vitcli.plugins.clip.changes import CHANGES
 
 Variants = tuple[tuple[str, ...], ...]
 """Captions (S, V)."""
@@ -27,16 +29,6 @@ HELD_OUT = (
 )
 """Templates that no training caption has. All their words occur in ``TEMPLATES``."""
 
-CHANGES = {
-    "none": "plain",
-    "blur": "blurred",
-    "grey": "grey",
-    "low_contrast": "pale",
-    "high_contrast": "vivid",
-    "small": "small",
-    "crop": "cropped",
-}
-"""Name of a transformation in ``plugins.clip.changes`` -> its word in captions."""
 CHANGE_TEMPLATES = (
     *("a {t} photo of {a}", "a {t} picture of {a}", "this {t} image shows {a}"),
     *("the photo of {a} is {t}", "{a}, {t}", "this is a {t} image of {a}"),
@@ -76,12 +68,10 @@ def phrase(name: str) -> str:
 
 
 def with_article(name: str) -> str:
-    """Return a name after ``a`` or ``an``."""
     return f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"
 
 
 def fill(template: str, name: str, **words: str) -> str:
-    """Return a caption from a template, with the name of a class and other words."""
     return template.format(n=phrase(name), a=with_article(phrase(name)), **words)
 
 
@@ -92,7 +82,7 @@ def fill_all(templates: Sequence[str], names: Iterable[str], **words: str) -> Va
 
 class_prompts = partial(fill_all, HELD_OUT)
 """The held-out captions of classes."""
-change_prompts = partial(fill_all, CHANGE_HELD_OUT, t=CHANGES["none"])
+change_prompts = partial(fill_all, CHANGE_HELD_OUT, t=CHANGES["none"][0])
 """The held-out captions of classes without a transformation."""
 
 
@@ -119,7 +109,7 @@ def change_captions(names: Sequence[str]) -> CaptionBook:
         return tuple(
             tuple(fill(each, name, t=word) for each in templates)
             for name in names
-            for word in CHANGES.values()
+            for word, _ in CHANGES.values()
         )
 
     return CaptionBook(
@@ -134,7 +124,6 @@ def change_captions(names: Sequence[str]) -> CaptionBook:
 
 
 def superclass_captions(names: Sequence[str]) -> CaptionBook:
-    """Return captions that name the class, its superclass and its relatives."""
     groups = superclasses_of(names)
     if groups is None:
         raise ValueError(
@@ -165,7 +154,6 @@ def _class_variants(name: str, names: Sequence[str], groups: Sequence[str]) -> t
 
 
 def superclass_prompts(names: Sequence[str]) -> Variants:
-    """Return the held-out captions of classes or superclasses."""
     things = [with_article(phrase(name)) for name in names]
     return tuple(tuple(form.format(w=thing) for form in FORM_HELD_OUT) for thing in things)
 

@@ -13,6 +13,7 @@ LOW, HIGH = 0.35, 2.5
 """Factors of the distance to the mean level in ``low_contrast`` and ``high_contrast``."""
 SHARE = 0.5
 """Side of a small picture, and of the crop, as a share of the image."""
+Change = Callable[[Tensor], Tensor]
 
 
 def blur(images: Tensor) -> Tensor:
@@ -21,7 +22,6 @@ def blur(images: Tensor) -> Tensor:
 
 
 def grey(images: Tensor) -> Tensor:
-    """Replace the channels by their mean."""
     return images.mean(1, keepdim=True).expand_as(images)
 
 
@@ -31,36 +31,39 @@ def contrast(images: Tensor, factor: float) -> Tensor:
     return ((images - mean) * factor + mean).clamp(0, 1)
 
 
+def middle(images: Tensor) -> Tensor:
+    """Return the central half of each side, as a view."""
+    for dim in (2, 3):
+        length = images.shape[dim]
+        inner = max(1, round(length * SHARE))
+        images = images.narrow(dim, (length - inner) // 2, inner)
+    return images
+
+
 def small(images: Tensor) -> Tensor:
     """Shrink the image to half its side and surround it with its mean colour."""
-    height, width = images.shape[-2:]
-    inner = max(1, round(height * SHARE)), max(1, round(width * SHARE))
-    shrunk = F.adaptive_avg_pool2d(images, inner)
     out = images.mean((2, 3), keepdim=True).expand_as(images).clone()
-    top, left = (height - inner[0]) // 2, (width - inner[1]) // 2
-    out[:, :, top : top + inner[0], left : left + inner[1]] = shrunk
+    part = middle(out)
+    part.copy_(F.adaptive_avg_pool2d(images, (part.shape[2], part.shape[3])))
     return out
 
 
 def crop(images: Tensor) -> Tensor:
     """Enlarge the central half of each side to the whole image."""
-    height, width = images.shape[-2:]
-    inner = max(1, round(height * SHARE)), max(1, round(width * SHARE))
-    top, left = (height - inner[0]) // 2, (width - inner[1]) // 2
-    part = images[:, :, top : top + inner[0], left : left + inner[1]]
-    return F.interpolate(part, size=(height, width), mode="bilinear", align_corners=False)
+    size = images.shape[2:]
+    return F.interpolate(middle(images), size=size, mode="bilinear", align_corners=False)
 
 
-CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
-    "none": lambda images: images,
-    "blur": blur,
-    "grey": grey,
-    "low_contrast": lambda images: contrast(images, LOW),
-    "high_contrast": lambda images: contrast(images, HIGH),
-    "small": small,
-    "crop": crop,
+CHANGES: dict[str, tuple[str, Change]] = {
+    "none": ("plain", lambda images: images),
+    "blur": ("blurred", blur),
+    "grey": ("grey", grey),
+    "low_contrast": ("pale", lambda images: contrast(images, LOW)),
+    "high_contrast": ("vivid", lambda images: contrast(images, HIGH)),
+    "small": ("small", small),
+    "crop": ("cropped", crop),
 }
-"""Transformations in the order of ``plugins.clip.captions.CHANGES``."""
+"""Name of a transformation -> its word in captions, and itself."""
 
 
 def change(images: Tensor, which: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
@@ -71,6 +74,6 @@ def change(images: Tensor, which: Tensor, scale: Tensor, shift: Tensor) -> Tenso
     :func:`augment.standardize`.
     """
     levels = ((images + shift) / (255 * scale)).clamp(0, 1)
-    changed = torch.stack([apply(levels) for apply in CHANGES.values()])
+    changed = torch.stack([apply(levels) for _, apply in CHANGES.values()])
     index = which.view(1, -1, 1, 1, 1).expand(1, *images.shape)
     return changed.gather(0, index)[0] * (255 * scale) - shift

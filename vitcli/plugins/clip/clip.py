@@ -1,7 +1,7 @@
 """Contrastive training of images with captions, and zero-shot classification.
 
 Axes: B batch, N images, K classes, V prompts of a class, E width of the joint space, L tokens of a
-caption, G images of a gallery, U captions.
+caption, G images of a gallery, U captions, M items among which a query finds its own.
 """
 
 import math
@@ -23,20 +23,45 @@ from vitcli.core.randomness import keyed_generator
 from vitcli.core.ranks import gather
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.torch_use import without_autocast
-from vitcli.plugins.clip.captions import CHANGES, KINDS, CaptionBook, most_frequent, phrase
-from vitcli.plugins.clip.changes import change
+from vitcli.plugins.clip import tokens as token
+from vitcli.plugins.clip.captions import KINDS, CaptionBook, most_frequent, phrase
+from vitcli.plugins.clip.changes import CHANGES, change
 from vitcli.plugins.clip.model import ImageTextModel, caption_book, clip_spec
-from vitcli.plugins.clip.retrieval import distinct, ranks, recall
 from vitcli.plugins.clip.spec import ClipSpec
-from vitcli.plugins.clip.tokens import (
-    UNKNOWN,
-    Drawn,
-    GeneratedCaptions,
-    StoredCaptions,
-    read_texts,
-    split_words,
-    tokenize,
-)
+
+AT_ONCE = 1024
+"""Number of queries whose similarities are held at once."""
+
+
+def distinct(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the first place of each different number, sorted by number, and the place of its twin.
+
+    (N,) -> (U,) places in ``numbers``, (N,) places in the first result.
+    """
+    values, twin = numbers.unique(return_inverse=True)
+    place = torch.arange(len(numbers), device=numbers.device)
+    first = torch.full_like(values, len(numbers)).scatter_reduce(0, twin, place, "amin")
+    return first, twin
+
+
+def ranks(queries: Tensor, items: Tensor, subject: Tensor, of_item: Tensor) -> Tensor:
+    """Return how many items of other subjects precede the best item of a query's subject: (N,).
+
+    Queries (N, E) and items (M, E) are unit vectors; a query's right items have its number. 0 means
+    that only the right items are most similar. An item of another subject that is as similar as the
+    best one precedes it, so vectors that are all equal retrieve nothing.
+    """
+    found = []
+    for part, own in zip(queries.split(AT_ONCE), subject.split(AT_ONCE), strict=True):
+        similar, is_own = part @ items.mT, own[:, None] == of_item  # (n, M)
+        best = similar.masked_fill(~is_own, float("-inf")).amax(1, keepdim=True)
+        found.append(((similar >= best) & ~is_own).sum(1))
+    return torch.cat(found)
+
+
+def recall(ranks: Tensor, count: int) -> float:
+    return (ranks < count).double().mean().item()
+
 
 LARGEST_SCALE = 100.0
 """Largest factor of the similarities."""
@@ -59,7 +84,7 @@ class ContrastiveTask(Task):
 
     encoder_name = "encoder"
     module: ImageTextModel
-    _read: tuple[Images, StoredCaptions] | None = None
+    _read: tuple[Images, token.StoredCaptions] | None = None
 
     @classmethod
     def make_module(cls, spec: ExperimentSpec) -> nn.Module:
@@ -74,8 +99,8 @@ class ContrastiveTask(Task):
             raise ValueError("task.captions: the folder has no captions.csv (columns file,caption)")
         text = cast(ImageTextModel, module).text
         if not text.reads_bytes:
-            captions = (c for row in read_texts(data.train.extra["caption"]) for c in row)
-            words = (word for caption in captions for word in split_words(caption))
+            captions = (c for row in token.read_texts(data.train.extra["caption"]) for c in row)
+            words = (word for caption in captions for word in token.split_words(caption))
             text.set_vocabulary(most_frequent(words, len(text.vocabulary)))
 
     @cached_property
@@ -87,17 +112,12 @@ class ContrastiveTask(Task):
         return clip_spec(self.spec)
 
     @cached_property
-    def trained(self) -> GeneratedCaptions:
-        return self._captions(self.book.train)
+    def trained(self) -> token.GeneratedCaptions:
+        return token.GeneratedCaptions(self.book, self.book.train, self.module.text.tokenize)
 
     @cached_property
-    def held_out(self) -> GeneratedCaptions:
-        return self._captions(self.book.held_out)
-
-    def _captions(self, variants: tuple[tuple[str, ...], ...]) -> GeneratedCaptions:
-        text = self.module.text
-        made = GeneratedCaptions(self.book, variants, text.encoder(), text.length)
-        return made.to(self.module.logit_scale.device)
+    def held_out(self) -> token.GeneratedCaptions:
+        return token.GeneratedCaptions(self.book, self.book.held_out, self.module.text.tokenize)
 
     def check_data(self, data: DataSet) -> None:
         """Refuse transformations of grey images: one of them is "grey"."""
@@ -139,18 +159,15 @@ class ContrastiveTask(Task):
             images = change(images, drawn.subject % len(CHANGES), *self._channels)
         return {"images": images, **drawn._asdict()}
 
-    def draw_captions(self, data: DataSet, rows: EpochPlan) -> Drawn:
+    def draw_captions(self, data: DataSet, rows: EpochPlan) -> token.Drawn:
         index = rows["index"]
         if self.options.captions == "folder":
             if self._read is None or self._read[0] is not data.train:
-                self._read = data.train, self._read_captions(data.train)
+                stored = token.StoredCaptions(data.train, self.module.text.tokenize)
+                self._read = data.train, stored
             return self._read[1].draw(index, rows["caption.variant"])
         subject = self.trained.choose(data.train.labels[index], rows["caption.choice"])
         return self.trained.draw(subject, rows["caption.variant"])
-
-    def _read_captions(self, images: Images) -> StoredCaptions:
-        text = self.module.text
-        return StoredCaptions(images, text.encoder(), text.length)
 
     # Training
 
@@ -189,24 +206,22 @@ class ContrastiveTask(Task):
 
     def class_vectors(self, module: nn.Module, prompts: Sequence[Sequence[str]]) -> Tensor:
         """Return the unit vector (K, E) of each class from its prompts alone."""
-        text = cast(ImageTextModel, module).text
-        tokens = tokenize((p for row in prompts for p in row), text.encoder(), text.length)
-        found = self.embed_tokens(module, tokens)
+        texts = [text for row in prompts for text in row]
+        found = self.embed_tokens(module, cast(ImageTextModel, module).text.tokenize(texts))
         return ensemble(found.unflatten(0, (len(prompts), -1)))
 
     def zero_shot(
         self, module: nn.Module, images: Images, class_names: Sequence[str]
     ) -> tuple[Tensor, list[str]]:
-        """Return the logits (N, K) for prompts from held-out templates, and the unknown words."""
         encode = cast(ImageTextModel, module).text.encoder()
         phrases = [*map(phrase, class_names)]
         for said in phrases:
-            if {*encode(said)} <= {UNKNOWN}:
+            if {*encode(said)} <= {token.UNKNOWN}:
                 raise ValueError(
                     f"no word of class {said!r} occurs in the captions of the training"
                 )
-        words = dict.fromkeys(word for said in phrases for word in split_words(said))
-        unknown = [word for word in words if {*encode(word)} <= {UNKNOWN}]
+        words = dict.fromkeys(word for said in phrases for word in token.split_words(said))
+        unknown = [word for word in words if {*encode(word)} <= {token.UNKNOWN}]
         prompts = KINDS[self.options.captions].prompts(class_names)
         vectors = self.class_vectors(module.eval(), prompts)
         return self._scores(module, self.embed_images(module, images), vectors), unknown
@@ -245,14 +260,14 @@ class ContrastiveTask(Task):
         module.train(was_training)
         return outputs
 
-    def captions_of(self, images: Images) -> tuple[Drawn, list[str]]:
+    def captions_of(self, images: Images) -> tuple[token.Drawn, list[str]]:
         """Return a caption of each image of a split, and all texts by the number of the caption.
 
         It is the image's first caption, or a held-out caption that its place selects.
         """
         index = torch.arange(len(images), device=images.labels.device)
         if self.options.captions == "folder":
-            stored = self._read_captions(images)
+            stored = token.StoredCaptions(images, self.module.text.tokenize)
             return stored.draw(index, torch.zeros_like(index)), [*dict.fromkeys(stored.texts)]
         plain = torch.tensor(self.book.plain, device=index.device)
         drawn = self.held_out.draw(plain[images.labels], index)
@@ -281,7 +296,6 @@ class ContrastiveTask(Task):
 
     @torch.inference_mode()
     def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
-        """Return retrieval both ways between a gallery of test images and their captions."""
         was_training = module.training
         module.eval()
         asked = data.test[index.to(data.test.labels.device)]

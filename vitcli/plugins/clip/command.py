@@ -1,36 +1,34 @@
 """`vitcli eval --zero-shot`: classes that are given by name alone."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from vitcli.cli.console import say
+from vitcli.cli.options import Rare
 from vitcli.runner.errors import ConfigError
-
-if TYPE_CHECKING:
-    from vitcli.runner.report.report import Report
+from vitcli.runner.report.report import Report
 
 ZeroShotFlag = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--zero-shot",
         help="Classify by the names of classes alone; the run must be trained with captions.",
     ),
 ]
 ClassNames = Annotated[
     str | None,
-    typer.Option(
+    Rare(
         metavar="NAMES",
         help='Names of the classes for --zero-shot, such as "cat,fire truck".',
         show_default="the classes of the data set",
-        hidden=True,
     ),
 ]
 
 
 def zero_shot(
     run: str, common: dict[str, Any], *, zero_shot: ZeroShotFlag = False, classes: ClassNames = None
-) -> "tuple[Report, float | None] | None":
+) -> tuple[Report, float | None] | None:
     from vitcli.plugins.clip.zero_shot import zero_shot_report
 
     if not zero_shot:

@@ -4,12 +4,37 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from vitcli.core.metric import accuracy_of_outputs, percent
 from vitcli.core.spec.data import DataSpec
 from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.rows import AcceptsList
 from vitcli.core.spec.task import TaskRow, TaskSpec
 from vitcli.core.spec.train import TrainSpec
-from vitcli.plugins.clip.numbers import zero_shot_accuracy
+
+zero_shot_accuracy = accuracy_of_outputs(
+    name="zero_shot_accuracy", label="zero-shot accuracy", short="zero-shot"
+)
+"""Accuracy of classes that are given by name, with prompts that no training caption equals."""
+trained_prompts_accuracy = percent(
+    name="trained_prompts_accuracy", label="accuracy with prompts of the training"
+)
+superclass_accuracy = percent(name="superclass_accuracy", label="accuracy of superclasses")
+l2_superclass_accuracy = percent(
+    name="l2_superclass_accuracy", label="accuracy of superclasses, unseen classes"
+)
+(
+    l1_seen_pair_accuracy,
+    l1_seen_class_accuracy,
+    l1_seen_transformation_accuracy,
+    l1_unseen_pair_accuracy,
+    l1_unseen_class_accuracy,
+    l1_unseen_transformation_accuracy,
+) = (
+    percent(name=f"l1_{seen}_{part}_accuracy", label=f"accuracy of the {part}, {seen} pairs")
+    for seen in ("seen", "unseen")
+    for part in ("pair", "class", "transformation")
+)
+
 
 CONTEXT_LENGTHS = {"words": 16, "bytes": 64}
 

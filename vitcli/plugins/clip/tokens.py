@@ -1,11 +1,15 @@
-"""Captions as tokens: of a vocabulary's words, and of all training images on their device.
+"""Captions of one's own pictures (``captions.csv``), and captions as tokens.
+
+The tokens are those of a vocabulary's words, and of all training images on their device.
 
 Axes: n captions, L tokens of a caption, B batch, N images, K classes, S subjects, V variants.
 V is also the number of words of a vocabulary.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -13,6 +17,10 @@ from torch import Tensor
 
 from vitcli.core.data.source import Images
 from vitcli.plugins.clip.captions import CaptionBook, Variants
+from vitcli.runner.data.extras import ExtraReader, refuse_pictures
+from vitcli.runner.errors import InputError
+from vitcli.runner.report.tables import csv_lines
+from vitcli.runner.text import printable
 
 PAD, START, END, UNKNOWN = range(4)
 """Numbers of the special tokens. Padding follows the end of a caption."""
@@ -23,6 +31,8 @@ WORD = re.compile(r"\w+|[^\w\s]")
 
 Encode = Callable[[str], list[int]]
 """Text -> tokens without start and end."""
+ToTokens = Callable[[Sequence[str]], Tensor]
+"""Captions -> tokens (n, L) on the device of the model."""
 
 
 def split_words(text: str) -> list[str]:
@@ -89,19 +99,13 @@ def number_texts(texts: Sequence[str]) -> Tensor:
 class GeneratedCaptions:
     """The captions of a book."""
 
-    def __init__(self, book: CaptionBook, variants: Variants, encode: Encode, length: int) -> None:
-        texts = [text for row in variants for text in row]
-        self.texts = texts
+    def __init__(self, book: CaptionBook, variants: Variants, to_tokens: ToTokens) -> None:
+        self.texts = [text for row in variants for text in row]
         self.count = len(variants[0])
-        self.tokens = tokenize(texts, encode, length)  # (S V, L)
-        self.numbers = number_texts(texts)
-        self.subjects = torch.tensor(book.subjects)  # (K, choices)
-
-    def to(self, device: torch.device) -> "GeneratedCaptions":
-        """Move the tensors to a device and return this object."""
-        for name in ("tokens", "numbers", "subjects"):
-            setattr(self, name, getattr(self, name).to(device))
-        return self
+        self.tokens = to_tokens(self.texts)  # (S V, L)
+        device = self.tokens.device
+        self.numbers = number_texts(self.texts).to(device)
+        self.subjects = torch.tensor(book.subjects, device=device)  # (K, choices)
 
     def choose(self, labels: Tensor, choice: Tensor) -> Tensor:
         """Return a subject of each class, (B,), from any non-negative integers ``choice``."""
@@ -116,17 +120,65 @@ class GeneratedCaptions:
 class StoredCaptions:
     """The captions that belong to images (``Images.extra``)."""
 
-    def __init__(self, images: Images, encode: Encode, length: int) -> None:
+    def __init__(self, images: Images, to_tokens: ToTokens) -> None:
         rows = read_texts(images.extra["caption"].cpu())
         device = images.labels.device
         counts = torch.tensor([len(row) for row in rows])
         self.texts = [text for row in rows for text in row]
         self.counts = counts.to(device)  # (N,)
         self.starts = (counts.cumsum(0) - counts).to(device)
-        self.tokens = tokenize(self.texts, encode, length).to(device)
+        self.tokens = to_tokens(self.texts).to(device)
         self.numbers = number_texts(self.texts).to(device)
 
     def draw(self, index: Tensor, variant: Tensor) -> Drawn:
         """Return a caption of each image, from any non-negative integers ``variant``."""
         place = self.starts[index] + variant % self.counts[index]
         return Drawn(self.tokens[place], self.numbers[place], self.numbers[place])
+
+
+CAPTIONS = "captions.csv"
+COLUMNS = ["file", "caption"]
+LONGEST = 4096
+"""Most bytes that the captions of one picture may take together."""
+
+
+def read_captions(root: Path, files: Sequence[str], pictures: Sequence[str]) -> Tensor:
+    """Return the captions of pictures: (N, L) uint8, UTF-8 bytes padded with 0.
+
+    ``files`` are CSV files with the columns ``file`` and ``caption``; a file name is relative to
+    the folder of the CSV file. The captions of a picture with several lines are separated by a
+    newline, in the order of the file. Spaces and line breaks inside a caption become one space.
+    """
+    captions: dict[str, list[str]] = {os.path.normpath(path): [] for path in pictures}
+    for path in map(Path, sorted(files)):
+        for at, name, text in csv_lines(path, COLUMNS):
+            picture, caption = os.path.normpath(path.parent / name), " ".join(text.split())
+            if not caption:
+                raise InputError(f"{at}: the caption is empty")
+            if picture in captions:
+                captions[picture].append(caption)
+            elif not os.path.exists(picture):
+                raise InputError(f"{at}: there is no picture {printable(name)}")
+    without = sorted(path for path, texts in captions.items() if not texts)
+    names = [printable(os.path.relpath(path, root)) for path in without]
+    hint = f"Add a line for each to {CAPTIONS}, or remove {CAPTIONS}"
+    refuse_pictures(root, names, len(pictures), "have no caption", hint)
+    rows = {path: "\n".join(texts).encode() for path, texts in captions.items()}
+    longest = max(rows, key=lambda path: len(rows[path]))
+    length = len(rows[longest])
+    if length > LONGEST:
+        raise InputError(
+            f"{printable(root)}: the captions of {printable(os.path.relpath(longest, root))} have"
+            f" {length:,} bytes, at most {LONGEST:,} are allowed"
+        )
+    whole = b"".join(row.ljust(length, b"\0") for row in rows.values())
+    return torch.frombuffer(bytearray(whole), dtype=torch.uint8).view(len(rows), length)
+
+
+CAPTION = ExtraReader(
+    is_own=lambda name: name == CAPTIONS,
+    read=read_captions,
+    random=lambda count, generator: torch.randint(  # 32 small letters
+        97, 123, (count, 32), dtype=torch.uint8, generator=generator
+    ),
+)

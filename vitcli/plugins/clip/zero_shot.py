@@ -3,8 +3,7 @@
 Axes: N images, K named classes.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,10 +13,10 @@ from vitcli.core.data.batches import limit_images
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.scores import interval_fact
-from vitcli.runner.evaluate.trained_run import load_trained_run, score_of
+from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run, score_of
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, hidden
 from vitcli.runner.run.folder import RunDir, find_run
-from vitcli.runner.text import ignore_message, printable
+from vitcli.runner.text import printable
 
 
 def zero_shot_report(
@@ -25,7 +24,6 @@ def zero_shot_report(
     class_names: Sequence[str] | None = None,
     *,
     split: str = "test",
-    on_message: Callable[[str], None] = ignore_message,
     **options: Any,
 ) -> tuple[Report, float | None]:
     """Report on classes given by name; the accuracy is None if no image has such a class."""
@@ -36,7 +34,7 @@ def zero_shot_report(
             f"--zero-shot: {run.name} was trained with task {task_name!r}, which has no text;"
             " take a run that was trained with captions"
         )
-    trained = load_trained_run(name, on_message=on_message, **options)
+    trained = load_trained_run(name, **options)
     images, known = trained.images(split), trained.data.class_names
     names = check_names(class_names or known)
     task = trained.task()
@@ -50,8 +48,7 @@ def zero_shot_report(
     places = {_plain(name): i for i, name in enumerate(names)}
     place_of = torch.tensor([places.get(_plain(name), -1) for name in known])
     labels = place_of[limit_images(images, trained.spec).labels.cpu()]
-    report, share = _report(run, split, names, logits.cpu(), labels, known)
-    return replace(report, notes=[*trained.notes, *report.notes]), share
+    return _report(run, split, names, logits.cpu(), labels, trained)
 
 
 def check_names(names: Sequence[str]) -> list[str]:
@@ -74,26 +71,24 @@ def _report(
     names: Sequence[str],
     logits: Tensor,
     labels: Tensor,
-    known: Sequence[str],
+    trained: TrainedRun,
 ) -> tuple[Report, float | None]:
     """Report on logits (N, K), and labels (N,) that are -1 for unnamed classes."""
     named, predicted = labels >= 0, logits.argmax(1)
-    of_data = {_plain(name) for name in known}
+    of_data = {_plain(name) for name in trained.data.class_names}
     rows = []
     for i, name in enumerate(names):
-        is_class = labels == i
-        count = int(is_class.sum())
-        rows.append(
-            {
-                "name": name,
-                "num_images": count if _plain(name) in of_data else None,
-                "accuracy": (predicted[is_class] == i).double().mean().item() if count else None,
-                "num_assigned": int((predicted == i).sum()),
-            }
-        )
+        right = predicted[labels == i] == i
+        row = {
+            "name": name,
+            "num_images": len(right) if _plain(name) in of_data else None,
+            "accuracy": right.double().mean().item() if len(right) else None,
+            "num_assigned": int((predicted == i).sum()),
+        }
+        rows.append(row)
     num_labelled = int(named.sum())
     images = f"{len(labels):,} {split} images"
-    share, interval, notes = None, None, []
+    share, interval, notes = None, None, [*trained.notes]
     text = f"none: the data set has no class of these; {images}"
     accuracy = Fact("zero_shot_accuracy", None, text=text)
     if num_labelled:
@@ -101,7 +96,7 @@ def _report(
         share, interval = scores.accuracy, scores.accuracy_interval
         accuracy = Fact("zero_shot_accuracy", share, about=f"of {num_labelled:,} images")
         if others := len(labels) - num_labelled:
-            notes = [f"{others:,} of {images} have other classes."]
+            notes.append(f"{others:,} of {images} have other classes.")
     columns = [
         *(Field("name", "class"), Field("num_images", "images")),
         *(Field("accuracy", metric=SHARE), Field("num_assigned", "assigned")),

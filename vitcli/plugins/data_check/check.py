@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from vitcli.core.data.source import Images
+from vitcli.runner.data import picture_reader
 from vitcli.runner.data.arrays import Size, require_memory
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.contact_sheet import to_rgb
@@ -19,15 +20,6 @@ from vitcli.runner.data.find import Listener
 from vitcli.runner.data.labels import names_alike
 from vitcli.runner.data.listing import PictureFolder, divided, group_of
 from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
-from vitcli.runner.data.picture_reader import (
-    SAME,
-    Pairs,
-    natural_size,
-    read_labelled,
-    same_pictures,
-    sizes_of,
-    split_folder,
-)
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.files import require_replaceable
@@ -48,14 +40,12 @@ GROUPS = {
     "alike": "Training pictures that look alike",
 }
 """Kind of pairs -> its heading. The first three are the rows of ``SAME``."""
-PROBLEMS = (*SAME, "groups")
+PROBLEMS = (*picture_reader.SAME, "groups")
 """Kinds of pairs that make a training or its accuracy wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FolderCheck:
-    """The pictures of a folder and their problems."""
-
     folder: PictureFolder
     train: list[int]
     test: list[int]
@@ -65,7 +55,7 @@ class FolderCheck:
     img_size: Size
     """(H, W) at which a training would read them."""
     unreadable: list[str]
-    pairs: Pairs
+    pairs: picture_reader.Pairs
     """Kind of ``GROUPS`` -> the names of two pictures each."""
     images: Images
     is_compared: bool
@@ -121,15 +111,17 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
     """Compare all pictures; of several shapes also stretched, to find copies of another shape."""
     for note in folder.notes:
         on_message(note)
-    sizes = Counter(sizes_of(folder))
-    size = natural_size(sizes)
+    sizes = Counter(picture_reader.sizes_of(folder))
+    size = picture_reader.natural_size(sizes)
     require_memory(len(folder.paths), folder.in_chans, size)
-    images, failures = read_labelled(folder, size, folder.in_chans, on_message)
+    images, failures = picture_reader.read_labelled(folder, size, folder.in_chans, on_message)
     groups = group_of(folder, None)
-    train, test, pairs = split_folder(folder, images, failures, groups)
+    train, test, pairs = picture_reader.split_folder(folder, images, failures, groups)
     if len({height / width for height, width in sizes}) > 1:
-        stretched, _ = read_labelled(folder, size, folder.in_chans, on_message, "stretch")
-        for row, found in same_pictures(folder, stretched, train, test).items():
+        stretched, _ = picture_reader.read_labelled(
+            folder, size, folder.in_chans, on_message, "stretch"
+        )
+        for row, found in picture_reader.same_pictures(folder, stretched, train, test).items():
             known = {first for first, _ in pairs[row]}
             pairs[row] += [pair for pair in found if pair[0] not in known]
     is_compared = len(train) * max(len(train), len(test)) <= MOST_PAIRS

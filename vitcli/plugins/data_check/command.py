@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.data import class_counts, size_of
@@ -24,7 +24,7 @@ NUM_LISTED = 20
 def check(
     folder: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="FOLDER",
             help="Folder of pictures, with a folder for each class, or another form of"
             " 'vitcli data ls', such as csv:labels.csv.",
@@ -32,18 +32,16 @@ def check(
     ],
     page: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE.html",
             help="Write a page with the pictures that are the same or look alike.",
-            show_default=False,
         ),
     ] = None,
     leave_out: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE.csv",
             help="Write the copies into a file for data.corrections, which leaves them out.",
-            show_default=False,
         ),
     ] = None,
     form: Format = "text",
@@ -76,7 +74,7 @@ def check(
     if leave_out is not None and found.left_out:
         with files.errors_name(leave_out):
             files.commit(leave_out, checked.corrections(found).encode())
-    following = command_after(folder, found, leave_out)
+    following = command_after(folder, name, found, leave_out)
     written = [path for path in (page, leave_out if found.left_out else None) if path]
     emit_report(replace(check_report(found), files=written, next=[following]), form)
     if found.num_problems:
@@ -84,14 +82,11 @@ def check(
         raise CheckError(f"{folder}: {quantity(found.num_problems, 'problem')}{hint}")
 
 
-def command_after(folder: str, found: "FolderCheck", leave_out: Path | None) -> str:
-    from vitcli.runner.data.find import own_path
+def command_after(folder: str, name: str, found: "FolderCheck", leave_out: Path | None) -> str:
     from vitcli.runner.experiment.config import typed_changes, typed_command
 
     if found.left_out and leave_out is None:
-        words = typed_command("data check", folder, "--leave-out", "copies.csv")
-        return shlex.join(words)
-    name = folder if own_path(folder) else f"imagefolder:{folder}"
+        return shlex.join(typed_command("data check", folder, "--leave-out", "copies.csv"))
     words = typed_command("train", "finetune", "--data", name)
     words += ["--skip-bad"] if found.unreadable else []
     words += typed_changes({"data.corrections": str(leave_out)}) if found.left_out else []

@@ -121,7 +121,6 @@ class Dino(ViewTask):
         return cast(DinoSpec, self.spec.task)
 
     def schedule(self, step: int, steps_per_epoch: int) -> dict[str, float]:
-        """Return the teacher's temperature and momentum, and whether the prototypes learn."""
         task, epoch = self.fields, step / steps_per_epoch
         num_steps = self.spec.train.epochs * steps_per_epoch
         first, last = task.warmup_teacher_temperature, task.teacher_temperature

@@ -9,8 +9,7 @@ from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.rows import Probability
 from vitcli.core.spec.task import TaskRow
 from vitcli.core.spec.train import TrainSpec
-from vitcli.plugins.views.numbers import knn_accuracy
-from vitcli.plugins.views.spec import ViewsSpec
+from vitcli.plugins.views.spec import ViewsSpec, knn_accuracy
 
 Temperature = Annotated[float, Field(gt=0, le=10)]
 

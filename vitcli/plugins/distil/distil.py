@@ -1,10 +1,12 @@
 """Knowledge distillation: a student learns from the labels and from a trained teacher.
 
-Axes: B batch, C channels, H W pixels, D width, h w grid, K classes.
+Axes: B batch, C channels, H W pixels, N tokens, D width, h w grid, K classes.
 """
 
+import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -12,12 +14,193 @@ from torch import Tensor, nn
 
 from vitcli.core.data.batches import Batch, EpochPlan, rows_on_device
 from vitcli.core.data.source import DataSet
-from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.image_model import ImageModel, build_model, hooked
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.nn.init import xavier_normal
 from vitcli.core.objectives.classify import Classify
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.ops.backend import Linear
+from vitcli.core.randomness import keyed_generator, seed_of
+from vitcli.core.spec import ExperimentSpec, VitSpec
+from vitcli.core.spec.rows import make
+from vitcli.core.spec.slots import HEADS
 from vitcli.core.torch_use import autocast_to
-from vitcli.plugins.distil.model import Student
-from vitcli.plugins.distil.teacher import Teacher, distil_spec
+from vitcli.plugins.distil.spec import DistilSpec, TeacherSpec
+
+
+def distil_spec(spec: ExperimentSpec) -> DistilSpec:
+    return cast(DistilSpec, spec.task)
+
+
+class Teacher:
+    """A model in eval mode whose outputs are computed without gradients.
+
+    It takes the student's images, and changes their normalisation and size to its own. Its weights
+    are random until they are loaded into ``model``; on ``meta``, there are only shapes.
+    """
+
+    def __init__(self, spec: ExperimentSpec, device: torch.device) -> None:
+        asked = distil_spec(spec).teacher or TeacherSpec()
+        if device.type == "meta":
+            with device:
+                model = build_model(asked.model or spec.model)
+        else:
+            seed = seed_of("teacher", spec.seed)
+            model = build_model(asked.model or spec.model, seed).to(device)
+        self.model = model.eval().requires_grad_(False)
+        ours, theirs = ((each.mean, each.std) for each in (spec.data, asked))
+        self._change: tuple[Tensor, Tensor] | None = None
+        """What images are multiplied by, and what is then added; None changes nothing."""
+        if ours != theirs and all((*ours, *theirs)):
+            (mean, std), (wanted, spread) = (
+                torch.tensor(pair, device=device)[..., None, None] for pair in (ours, theirs)
+            )
+            self._change = std / spread, (mean - wanted) / spread
+
+    def _prepare(self, images: Tensor) -> Tensor:
+        if self._change is not None:
+            images = images * self._change[0] + self._change[1]
+        size = self.model.image_shape[1:]
+        if images.shape[-2:] != size:
+            images = F.interpolate(images, size, mode="bilinear", align_corners=False)
+        return images
+
+    @torch.no_grad()
+    def logits(self, images: Tensor) -> Tensor:
+        """Return the teacher's logits in fp32: (B, C, H, W) -> (B, K)."""
+        found: Tensor = self.model(self._prepare(images))
+        return found.float()
+
+    @torch.no_grad()
+    def maps(self, images: Tensor, names: Sequence[str]) -> list[Tensor]:
+        """Return the outputs of parts of the teacher as maps in fp32, each (B, D, h, w)."""
+        run: Any = getattr(self.model, "forward_features", self.model)
+        with hooked({name: self._part(name) for name in names}) as found:
+            run(self._prepare(images))
+        ratio = self.model.image_shape[1] / self.model.image_shape[2]
+        prefix = getattr(self.model, "num_prefix_tokens", 0)
+        maps = (as_map(found.get(name), ratio, prefix, name).float() for name in names)
+        form = getattr(getattr(self.model, "net", None), "output_fmt", "")  # of timm
+        return [
+            each.movedim(-1, 1) if form == "NHWC" and found[name].ndim == 4 else each
+            for name, each in zip(names, maps, strict=True)
+        ]
+
+    def _part(self, name: str) -> nn.Module:
+        try:
+            return self.model.get_submodule(name)
+        except AttributeError:
+            known = [each for each, _ in self.model.named_modules() if each.count(".") <= 1]
+            raise ValueError(
+                f"task.teacher_layers: the teacher has no part {name!r}, only"
+                f" {', '.join(filter(None, known))}"
+            ) from None
+
+
+def as_map(output: Tensor | None, ratio: float, prefix: int, name: str) -> Tensor:
+    """Return a map (B, D, h, w), or tokens (B, N, D) without their prefix, as a map.
+
+    ``ratio`` is the height of the image divided by its width.
+    """
+    if isinstance(output, Tensor) and output.ndim == 4:
+        return output
+    if isinstance(output, Tensor) and output.ndim == 3:
+        tokens = output[:, prefix:]
+        height = round(math.sqrt(tokens.shape[1] * ratio))
+        if height and tokens.shape[1] % height == 0:
+            return tokens.mT.unflatten(2, (height, -1))
+    raise ValueError(f"task.teacher_layers: the output of {name!r} is no map of the image")
+
+
+class TokenStudent(VisionTransformer):
+    """A ViT whose first register is a distillation token with a head of its own.
+
+    Touvron et al. 2021, https://arxiv.org/abs/2012.12877. The prediction is the mean of the
+    probabilities of both heads.
+    """
+
+    second_reader = "distillation"
+
+    def __init__(self, spec: VitSpec) -> None:
+        super().__init__(spec)
+        self.head_dist = make(HEADS[spec.head], spec.embed_dim, self.num_classes)
+
+    @property
+    def head_names(self) -> set[str]:
+        return super().head_names | {f"head_dist.{n}" for n, _ in self.head_dist.named_parameters()}
+
+    def pool_weights(self, images: Tensor) -> Tensor:
+        """Return the share of each token, (B, N); half of it is the distillation head's."""
+        weights = super().pool_weights(images) / 2
+        weights[:, self.num_prefix_tokens - self.spec.reg_tokens] += 0.5
+        return weights
+
+    def both_heads(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits of the head and of the distillation head, each (B, K)."""
+        first = self.num_prefix_tokens - self.spec.reg_tokens
+        return super().forward_head(tokens), self.head_dist(tokens[:, first])
+
+    def forward_head(self, tokens: Tensor) -> Tensor:
+        """Return the logarithm of the mean of both probabilities: (B, N, D) -> (B, K)."""
+        one, other = (logits.float().log_softmax(-1) for logits in self.both_heads(tokens))
+        return torch.logaddexp(one, other) - math.log(2)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.forward_head(self.forward_features(images))
+
+
+def drop_projections(module: nn.Module, weights: dict[str, Tensor], *_: Any) -> None:
+    for name in [name for name in weights if name.startswith("projections.")]:
+        del weights[name]
+
+
+class Student(nn.Module):
+    """The model to train, and the projections of its layers to the widths of the teacher's."""
+
+    encoder: ImageModel
+
+    def __init__(self, spec: ExperimentSpec) -> None:
+        super().__init__()
+        self.task = distil_spec(spec)
+        if self.task.kind == "token":
+            assert isinstance(spec.model, VitSpec)
+            self.encoder = TokenStudent(spec.model).initialise(spec.seed)
+        else:
+            self.encoder = build_model(spec.model, spec.seed)
+        asked = self.task.teacher
+        if self.task.kind == "features" and asked and asked.sha256 and not asked.model:
+            # The code of the teacher is not loaded, so the student can only be measured.
+            self.register_load_state_dict_pre_hook(drop_projections)
+        elif self.task.kind == "features":
+            self.projections = self._make_projections(spec)
+
+    def _make_projections(self, spec: ExperimentSpec) -> nn.ModuleList:
+        meta, shape = torch.device("meta"), self.encoder.image_shape
+        images = torch.empty(2, *shape, device=meta)
+        maps = Teacher(spec, meta).maps(images, self.task.teacher_layers)
+        assert isinstance(spec.model, VitSpec)
+        made = nn.ModuleList(Linear(spec.model.embed_dim, each.shape[1]) for each in maps)
+        if not made[0].weight.is_meta:
+            xavier_normal(made, partial(keyed_generator, "init", spec.seed, "projections"))
+        return made
+
+    def forward(self, images: Tensor, trains: bool = False) -> Tensor | list[Tensor]:
+        """Return the logits (B, K); in a training, what the losses need.
+
+        That is a list: the logits, and those of the distillation token, or the projected maps
+        (B, D, h, w) of the layers.
+        """
+        if not trains:
+            return self.encoder(images)
+        encoder = self.encoder
+        if isinstance(encoder, TokenStudent):
+            return [*encoder.both_heads(encoder.forward_features(images))]
+        if self.task.kind == "logits":
+            return [encoder(images)]
+        assert isinstance(encoder, VisionTransformer)
+        logits, found = encoder.forward_with_tokens(images, self.task.layers)
+        projected = (part(tokens) for part, tokens in zip(self.projections, found, strict=True))
+        return [logits, *(tokens.mT.unflatten(2, encoder.grid_size) for tokens in projected)]
+
 
 TEACHER = "teacher"
 """Name of the table with the teacher's logits."""
@@ -125,7 +308,6 @@ class Distil(Classify):
         return super().make_batch(data, rows) | kept
 
     def check_data(self, data: DataSet) -> None:
-        """Refuse a teacher of other classes or channels than those of the data set."""
         task, own = distil_spec(self.spec), self.spec.data.class_names
         teacher = (task.teacher and task.teacher.model) or self.spec.model
         names = task.teacher.class_names if task.teacher else None

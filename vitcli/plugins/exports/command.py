@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Option
 
 from vitcli.cli.console import emit_report
 from vitcli.cli.options import Json, Run, output_option, refuse_empty, with_code
@@ -11,7 +11,7 @@ from vitcli.runner.report.report import Fact, Report
 
 FormatOption = Annotated[
     Literal["onnx", "safetensors", "pt2", "card"],
-    typer.Option(
+    Option(
         "--format",
         help="Format: an ONNX model, weights, a program of torch.export, or a model card.",
     ),
@@ -19,7 +19,7 @@ FormatOption = Annotated[
 Output = Annotated[Path | None, output_option("FILE", "File to write.", "RUN.SUFFIX")]
 Check = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--check/--no-check",
         help="Read the file back and compare its outputs with those of the trained model.",
     ),

@@ -19,15 +19,7 @@ from vitcli.core.metrics.classification import wilson_interval
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import DATA_SETS, FAMILIES, ExperimentSpec
-from vitcli.plugins.weights.tensors import (
-    POSITIONS,
-    match_tensors,
-    not_plain,
-    read_tensors,
-    timm_arguments,
-    timm_name,
-    timm_state,
-)
+from vitcli.plugins.weights import tensors as weights
 from vitcli.runner.errors import CheckError, ConfigError, InputError
 from vitcli.runner.evaluate.weights import final_step, load_model
 from vitcli.runner.files import commit, make_output_folder, require_utf8, scratch_folder
@@ -128,13 +120,13 @@ def write_safetensors(model: TrainedModel, path: Path) -> Facts:
         kind, arguments = encoder.library_call
         arguments = arguments | ({} if model.classifies else {"num_classes": 0})
         state = {name.removeprefix(encoder.library_prefix): t for name, t in state.items()}
-    elif (lacks := not_plain(model.spec.model)) or type(encoder) is not VisionTransformer:
+    elif (lacks := weights.not_plain(model.spec.model)) or type(encoder) is not VisionTransformer:
         lacks = lacks or "distillation token"
         names = f"those of vitcli, because timm's VisionTransformer has no {lacks}"
     else:
         kind, spec = "timm.models.VisionTransformer", encoder.spec
-        arguments = timm_arguments(spec, encoder.num_classes if model.classifies else 0)
-        state = timm_state(encoder, state)
+        arguments = weights.timm_arguments(spec, encoder.num_classes if model.classifies else 0)
+        state = weights.timm_state(encoder, state)
     metadata = model.metadata() | {"format": "pt"}
     if arguments is not None:
         metadata["timm"] = json.dumps(arguments)
@@ -146,15 +138,15 @@ def write_safetensors(model: TrainedModel, path: Path) -> Facts:
 
 def read_safetensors(path: Path, model: TrainedModel) -> Reloaded:
     """Return the model with the weights in a file; a head that is not in the file stays."""
-    other, tensors = copy.deepcopy(model.encoder), read_tensors(path)
+    other, tensors = copy.deepcopy(model.encoder), weights.read_tensors(path)
     own = other.state_dict()
     state = {} if model.classifies else {name: own[name] for name in other.head_names}
     if other.library_prefix:
         state |= {other.library_prefix + name: tensor for name, tensor in tensors.items()}
     else:
-        if POSITIONS not in own:  # constants, of which the file has a table
-            tensors.pop(timm_name(POSITIONS), None)
-        state = match_tensors(state | tensors, other, path)
+        if weights.POSITIONS not in own:  # constants, of which the file has a table
+            tensors.pop(weights.timm_name(weights.POSITIONS), None)
+        state = weights.match_tensors(state | tensors, other, path)
     other.load_state_dict(state)
     return model.as_output(other)
 

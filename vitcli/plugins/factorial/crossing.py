@@ -8,6 +8,8 @@ from typing import Any
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import flatten
 from vitcli.runner.experiment.yaml_text import Places
+from vitcli.runner.study.design import Design
+from vitcli.runner.study.result import FigureRow
 
 MAX_PARTS = 7
 """Most parts of a factorial study, which has 2^parts cells."""
@@ -45,3 +47,14 @@ def cross_variants(
         fields = ChainMap(*(changes[part] for part in chosen), changes[baseline])
         crossed["+".join(chosen) or baseline] = dict(fields)
     return crossed
+
+
+ROW = Design(
+    cross="vitcli.plugins.factorial.crossing:cross_variants",
+    table="vitcli.plugins.factorial.effects:build_effects",
+)
+EFFECTS = FigureRow(
+    "Main effects on the diagonal, interactions of two parts below it, each with its 95 %"
+    " interval. An interval in bold excludes 0.",
+    "vitcli.plugins.factorial.figure:interactions",
+)

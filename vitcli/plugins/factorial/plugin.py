@@ -3,7 +3,7 @@ from vitcli.plugin import Plugin
 plugin = Plugin(
     about="studies that train every combination of their variants: effects and interactions",
     rows={
-        "design": {"factorial": "vitcli.plugins.factorial.row:ROW"},
-        "study.figure": {"effects": "vitcli.plugins.factorial.row:EFFECTS"},
+        "design": {"factorial": "vitcli.plugins.factorial.crossing:ROW"},
+        "study.figure": {"effects": "vitcli.plugins.factorial.crossing:EFFECTS"},
     },
 )

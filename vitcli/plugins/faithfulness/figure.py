@@ -21,25 +21,59 @@ from torch import Tensor
 from vitcli.core.inspect.grad_cam import feature_layer
 from vitcli.core.inspect.maps import METHODS, MapRequest, grad_cam_map, head_maps
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.plugins.faithfulness.faithfulness import (
-    area,
-    centre_map,
-    probability_curve,
-    random_maps,
-    removal_counts,
-)
-from vitcli.plugins.faithfulness.randomisation import (
-    cascade_parts,
-    randomised_cascade,
-    rank_correlation,
-)
-from vitcli.plugins.faithfulness.tables import faithfulness_tables
+from vitcli.plugins.faithfulness import faithfulness as measure
 from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.figure_style import DASHES, FAINT, MUTED, PALETTE, add_grid, add_legend_beside
+from vitcli.runner.report.tables import Table, make_table
 from vitcli.runner.text import join_words, quantity
 from vitcli.runner.visualize.attention_numbers import untrained_model
 from vitcli.runner.visualize.figure import MARKS, FigureRow, RunFigure, source_of
 from vitcli.runner.visualize.statistics import mean_and_error
+from vitcli.runner.visualize.tables import Numbers, with_error
+
+
+def faithfulness_tables(found: Numbers) -> list[Table]:
+    return [faithfulness(found), randomisation(found["randomisation"])]
+
+
+def faithfulness(found: Numbers) -> Table:
+    header = ["map", "deletion (low is good)", "insertion (high is good)", "insertion - deletion"]
+    header += ["against random", "against centre"]
+    rows = [
+        [
+            row["method"],
+            f"{row['deletion_area']:.3f}",
+            f"{row['insertion_area']:.3f}",
+            f"{row['gap']:+.3f}",
+            *(
+                "" if row["method"] == other else with_error(row[f"against_{other}"], "+.3f")
+                for other in ("random", "centre")
+            ),
+        ]
+        for row in found["methods"]
+    ]
+    note = (
+        "Areas under the curves of the predicted class's probability. Differences are paired by"
+        f" image; \u00b1 is half the 95 % interval. n = {found['n']:,} test images."
+    )
+    return make_table(header, rows, range(1, 6), notes=(note,))
+
+
+def randomisation(found: Numbers) -> Table:
+    methods = found["methods"]
+    rows = [
+        [part, *(with_error(row["correlation"][step], "z.2f") for row in methods)]
+        for step, part in enumerate(found["parts"])
+    ]
+    note = (
+        "Spearman's rank correlation with the trained model's map, mean of"
+        f" {quantity(found['n'], 'test image')} and {len(found['seeds'])} draws of initial weights;"
+        ' \u00b1 is half the 95 % interval over draws. Adebayo et al. 2018, "Sanity Checks for'
+        ' Saliency Maps".'
+    )
+    header = ["re-initialised down to", *(row["method"] for row in methods)]
+    return make_table(header, rows, range(1, len(header)), notes=(note, found["sentence"]))
+
 
 ATTENTION, GRAD_CAM = "last layer", "gradcam"
 MAP_METHODS = (ATTENTION, *(name for name in METHODS if name != "cls"))
@@ -76,16 +110,13 @@ class MethodCurves:
         return self.insertion_area - self.deletion_area
 
 
-@dataclass(frozen=True, kw_only=True)
-class Faithfulness:
-    shares: tuple[float, ...]
-    """Share of the patches that are removed or inserted at each point."""
-    methods: dict[str, MethodCurves]
+Curves = dict[str, MethodCurves]
+"""Method -> its curves."""
 
-    @property
-    def ranking(self) -> list[MethodCurves]:
-        methods = [self.methods[name] for name in MAP_METHODS]
-        return sorted(methods, key=lambda curves: -curves.gap.mean().item())
+
+def ranking(curves: Curves) -> list[MethodCurves]:
+    methods = [curves[name] for name in MAP_METHODS]
+    return sorted(methods, key=lambda method: -method.gap.mean().item())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +131,7 @@ class Randomisation:
 
     @property
     def parts(self) -> list[str]:
-        return list(cascade_parts(self.depth))
+        return list(measure.cascade_parts(self.depth))
 
     @property
     def num_images(self) -> int:
@@ -125,12 +156,12 @@ class Randomisation:
 
 
 def faithfulness_figure(tested: TrainedRun) -> RunFigure:
-    faithfulness = measure_faithfulness(tested)
+    shares, curves = measure_faithfulness(tested)
     randomisation = measure_randomisation(tested)
-    best = faithfulness.ranking[0]
+    best = ranking(curves)[0]
     count = len(best.gap)
     return RunFigure(
-        draw_axes=partial(_draw_faithfulness, faithfulness, randomisation),
+        draw_axes=partial(_draw_faithfulness, shares, curves, randomisation),
         title="Faithfulness of the maps",
         summary="Left: the highest patches of each map are replaced by the mean colour; a fast fall"
         " is good. Right: they are put back; a fast rise is good."
@@ -145,15 +176,16 @@ def faithfulness_figure(tested: TrainedRun) -> RunFigure:
         " a map hardly depends on what was re-initialised."
         f" {describe_randomisation(randomisation)}",
         source=source_of(tested, count),
-        numbers=faithfulness_document(faithfulness)
-        | {"randomisation": randomisation_document(randomisation, faithfulness)},
+        numbers=faithfulness_document(shares, curves)
+        | {"randomisation": randomisation_document(randomisation, curves)},
     )
 
 
-def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
+def measure_faithfulness(tested: TrainedRun) -> tuple[list[float], Curves]:
+    """Return the shares of the patches that are removed or inserted at each point, and curves."""
     tested.require_classifier()
     model = tested.attention_model
-    counts = removal_counts(model.grid_size[0] * model.grid_size[1])
+    counts = measure.removal_counts(model.grid_size[0] * model.grid_size[1])
     curves: dict[str, tuple[list[Tensor], list[Tensor]]] = {
         name: ([], []) for name in (*MAP_METHODS, *BASELINES)
     }
@@ -161,12 +193,14 @@ def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
         with torch.no_grad():
             classes = model(images).argmax(-1)
         # A random map depends only on the index of its image.
-        random = torch.cat([random_maps(1, model.grid_size, SEED + int(i)) for i in index])
-        centre = centre_map(model.grid_size).expand(len(images), *model.grid_size)
+        random = torch.cat([measure.random_maps(1, model.grid_size, SEED + int(i)) for i in index])
+        centre = measure.centre_map(model.grid_size).expand(len(images), *model.grid_size)
         baselines = {RANDOM: random.to(images.device), CENTRE: centre.to(images.device)}
         for name, maps in (maps_of_methods(model, images, classes) | baselines).items():
             for inserts, parts in zip((False, True), curves[name], strict=True):
-                curve = probability_curve(model, images, maps, classes, counts, inserts=inserts)
+                curve = measure.probability_curve(
+                    model, images, maps, classes, counts, inserts=inserts
+                )
                 parts.append(curve.cpu())
     methods = {}
     for name, sides in curves.items():
@@ -175,10 +209,10 @@ def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
             method=name,
             deletion=away,
             insertion=back,
-            deletion_area=area(away, counts),
-            insertion_area=area(back, counts),
+            deletion_area=measure.area(away, counts),
+            insertion_area=measure.area(back, counts),
         )
-    return Faithfulness(shares=tuple(count / counts[-1] for count in counts), methods=methods)
+    return [count / counts[-1] for count in counts], methods
 
 
 def maps_of_methods(model: VisionTransformer, images: Tensor, classes: Tensor) -> dict[str, Tensor]:
@@ -210,10 +244,10 @@ def measure_randomisation(tested: TrainedRun) -> Randomisation:
             trained_maps = maps_of_methods(trained, images, classes)
             steps = [
                 maps_of_methods(model, images, classes)
-                for _, model in randomised_cascade(trained, fresh)
+                for _, model in measure.randomised_cascade(trained, fresh)
             ]
             for method, maps in trained_maps.items():
-                by_step = [rank_correlation(maps, step[method]).cpu() for step in steps]
+                by_step = [measure.rank_correlation(maps, step[method]).cpu() for step in steps]
                 batches[method].append(torch.stack(by_step, dim=1))
         for method, parts in batches.items():
             draws[method].append(torch.cat(parts))
@@ -221,34 +255,33 @@ def measure_randomisation(tested: TrainedRun) -> Randomisation:
     return Randomisation(seeds=seeds, depth=len(trained.blocks), correlations=correlations)
 
 
-def faithfulness_document(faithfulness: Faithfulness) -> dict[str, object]:
+def faithfulness_document(shares: list[float], curves: Curves) -> dict[str, object]:
     """Return areas with half their 95 % intervals; ``against_*`` is a paired difference."""
     rows = []
-    for curves in faithfulness.methods.values():
+    for method in curves.values():
         row: dict[str, object] = {
-            "method": curves.method,
-            "deletion": curves.deletion.mean(0).tolist(),
-            "insertion": curves.insertion.mean(0).tolist(),
+            "method": method.method,
+            "deletion": method.deletion.mean(0).tolist(),
+            "insertion": method.insertion.mean(0).tolist(),
         }
         for name in ("deletion_area", "insertion_area", "gap"):
-            row[name], row[f"{name}_ci95"] = mean_and_error(getattr(curves, name))
+            row[name], row[f"{name}_ci95"] = mean_and_error(getattr(method, name))
         for other in BASELINES:
-            difference = curves.gap - faithfulness.methods[other].gap
-            row[f"against_{other}"] = mean_and_error(difference)
+            row[f"against_{other}"] = mean_and_error(method.gap - curves[other].gap)
         rows.append(row)
-    best, second, *_ = faithfulness.ranking
+    best, second, *_ = ranking(curves)
     return {
         "n": len(best.gap),
         "best": best.method,
         "best_against_next": mean_and_error(best.gap - second.gap),
         "next": second.method,
-        "shares": list(faithfulness.shares),
+        "shares": shares,
         "methods": rows,
     }
 
 
-def randomisation_document(found: Randomisation, faithfulness: Faithfulness) -> dict[str, Any]:
-    gaps = {name: curves.gap.mean().item() for name, curves in faithfulness.methods.items()}
+def randomisation_document(found: Randomisation, curves: Curves) -> dict[str, Any]:
+    gaps = {name: method.gap.mean().item() for name, method in curves.items()}
     steps = range(len(found.parts))
     return {
         "n": found.num_images,
@@ -298,15 +331,15 @@ def describe_randomisation(found: Randomisation) -> str:
     )
 
 
-def _draw_faithfulness(found: Faithfulness, randomisation: Randomisation) -> Figure:
+def _draw_faithfulness(shares: list[float], curves: Curves, randomisation: Randomisation) -> Figure:
     figure = Figure(figsize=(8.6, 6.2), layout="constrained")
     axes = figure.subplot_mosaic([["left", "right"], ["below", "below"]])
     left, right = axes["left"], axes["right"]
     right.sharey(left)
     right.tick_params(labelleft=False)
     _draw_randomisation(axes["below"], randomisation)
-    _draw_side(left, found, "deletion")
-    _draw_side(right, found, "insertion")
+    _draw_side(left, shares, curves, "deletion")
+    _draw_side(right, shares, curves, "insertion")
     left.set(
         xlabel="patches removed, %", ylabel="probability of the likeliest class,\ntemperature 1"
     )
@@ -316,27 +349,27 @@ def _draw_faithfulness(found: Faithfulness, randomisation: Randomisation) -> Fig
     return figure
 
 
-def _draw_side(axes: Axes, found: Faithfulness, side: str) -> None:
-    shares = 100 * np.array(found.shares)
-    for i, curves in enumerate(found.methods.values()):
-        values = getattr(curves, side).double()
-        is_base = curves.method in BASELINES
+def _draw_side(axes: Axes, shares: list[float], curves: Curves, side: str) -> None:
+    percent = 100 * np.array(shares)
+    for i, method in enumerate(curves.values()):
+        values = getattr(method, side).double()
+        is_base = method.method in BASELINES
         colour = MUTED if is_base else PALETTE[i % len(PALETTE)]
         mean = values.mean(0)
         if len(values) > 1:
             error = torch.tensor([mean_and_error(column)[1] for column in values.unbind(1)])
             low, high = mean - error, mean + error
-            axes.fill_between(shares, low, high, color=colour, alpha=0.12, linewidth=0)
+            axes.fill_between(percent, low, high, color=colour, alpha=0.12, linewidth=0)
         axes.plot(
-            shares,
+            percent,
             mean,
             color=colour,
-            linestyle=DASHES[1 + BASELINES.index(curves.method)] if is_base else "-",
+            linestyle=DASHES[1 + BASELINES.index(method.method)] if is_base else "-",
             linewidth=1.5,
             marker=None if is_base else MARKS[i % len(MARKS)],
             markersize=4,
             markevery=(i, max(1, len(shares) // 4)),
-            label=curves.method,
+            label=method.method,
         )
     add_grid(axes, "y")
 

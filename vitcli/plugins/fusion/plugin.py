@@ -5,9 +5,9 @@ plugin = Plugin(
     rows={
         "task.name": {"fusion": "vitcli.plugins.fusion.spec:ROW"},
         "number": {
-            "image_accuracy": "vitcli.plugins.fusion.numbers:image_accuracy",
-            "sound_accuracy": "vitcli.plugins.fusion.numbers:sound_accuracy",
+            "image_accuracy": "vitcli.plugins.fusion.spec:image_accuracy",
+            "sound_accuracy": "vitcli.plugins.fusion.spec:sound_accuracy",
         },
-        "extra": {"sound": "vitcli.plugins.fusion.sound_file:SOUNDS"},
+        "extra": {"sound": "vitcli.plugins.fusion.sounds:SOUNDS"},
     },
 )

@@ -4,25 +4,29 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from vitcli.core.metric import ACCURACY
+from vitcli.core.metric import ACCURACY, percent
 from vitcli.core.spec.data import DATA_SETS, DataSpec
 from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.rows import Rate, Row, RowOf
 from vitcli.core.spec.task import TaskRow, TaskSpec
 from vitcli.core.spec.train import TrainSpec
 
+image_accuracy = percent(name="image_accuracy", label="accuracy with the image alone")
+sound_accuracy = percent(name="sound_accuracy", label="accuracy with the sound alone")
+
+
 FUSIONS: dict[str, Row] = {
     "early": Row(
         about="the patches of both pass through the same blocks together",
-        build="vitcli.plugins.fusion.model:EarlyFusion",
+        build="vitcli.plugins.fusion.fusion:EarlyFusion",
     ),
     "late": Row(
         about="an encoder for each; a linear head on both features",
-        build="vitcli.plugins.fusion.model:LateFusion",
+        build="vitcli.plugins.fusion.fusion:LateFusion",
     ),
     "cross": Row(
         about="an encoder for each; then the tokens of each attend to those of the other",
-        build="vitcli.plugins.fusion.model:CrossFusion",
+        build="vitcli.plugins.fusion.fusion:CrossFusion",
     ),
 }
 """How image and sound are joined."""

@@ -82,7 +82,6 @@ class Lejepa(ViewTask):
         return LejepaModule(spec)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the loss, its two parts and the standard deviation of the embeddings."""
         task = cast(LejepaSpec, self.spec.task)
         found = ranks.gather(self.network(batch["images"], batch.get("local")))
         with without_autocast(found.device):

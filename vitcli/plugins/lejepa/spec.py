@@ -6,8 +6,7 @@ from pydantic import Field
 
 from vitcli.core.spec.rows import Probability
 from vitcli.core.spec.task import TaskRow
-from vitcli.plugins.views.numbers import knn_accuracy
-from vitcli.plugins.views.spec import ViewsSpec
+from vitcli.plugins.views.spec import ViewsSpec, knn_accuracy
 
 
 class LejepaSpec(ViewsSpec):

@@ -17,22 +17,8 @@ from torch import Tensor, nn
 
 from vitcli.core.data.augment import scale_and_shift
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.core.nn.attention import (
-    EmbedDimScale,
-    HeadDimScale,
-    LearnedScale,
-    Position,
-    SelfAttention,
-    Softmax,
-)
-from vitcli.core.nn.block import (
-    Branch,
-    DropPath,
-    LayerScale,
-    PostNormBranch,
-    PreNormBranch,
-    keep_branch,
-)
+from vitcli.core.nn import attention
+from vitcli.core.nn import block as branches
 from vitcli.core.nn.ffn import Mlp, SwiGlu
 from vitcli.core.nn.norm import TokenBatchNorm
 from vitcli.core.nn.patch_embed import ConvPatches, ConvStem, ConvTokenizer, LinearPatches
@@ -136,17 +122,17 @@ def _embedding(model: VisionTransformer) -> tuple[Tensor | None, Tensor | None]:
 
 def _branch(packer: Packer, name: str, branch: nn.Module) -> Step:
     """Return a residual branch: post(x + gain * inner(pre(x))), or without x."""
-    if type(branch) not in (PreNormBranch, PostNormBranch):
+    if type(branch) not in (branches.PreNormBranch, branches.PostNormBranch):
         raise packer.unknown("norm_position")
-    assert isinstance(branch, Branch)
-    if branch.join not in (torch.add, keep_branch):
+    assert isinstance(branch, branches.Branch)
+    if branch.join not in (torch.add, branches.keep_branch):
         raise packer.unknown("residual")
     after = list(branch.after.children())
-    gains = [part.gamma for part in after if type(part) is LayerScale]
-    if len(after) != len(gains) + sum(type(part) is DropPath for part in after):
+    gains = [part.gamma for part in after if type(part) is branches.LayerScale]
+    if len(after) != len(gains) + sum(type(part) is branches.DropPath for part in after):
         raise packer.unknown("layer_scale_init")
     norm = packer.steps(branch.norm, "norm")
-    is_pre = type(branch) is PreNormBranch
+    is_pre = type(branch) is branches.PreNormBranch
     return {
         "pre": norm if is_pre else [],
         "inner": packer.steps(branch.inner, {"attn": "attention"}.get(name, name)),
@@ -230,15 +216,19 @@ def _max_pool(packer: Packer, layer: nn.MaxPool2d, _: str) -> list[Step]:
     return [_unfold(*sides) | {"step": "maxPool"}]
 
 
-def _attention(packer: Packer, layer: SelfAttention, _: str) -> list[Step]:
+def _attention(packer: Packer, layer: attention.SelfAttention, _: str) -> list[Step]:
     rule, position = layer.attend, layer.position
-    if type(rule) is not Softmax:
+    if type(rule) is not attention.Softmax:
         raise packer.unknown("attention")
     if rule.masks_diagonal:
         raise packer.unknown("attn_mask_diagonal")
-    if type(rule.scale) not in (HeadDimScale, EmbedDimScale, LearnedScale):
+    if type(rule.scale) not in (
+        attention.HeadDimScale,
+        attention.EmbedDimScale,
+        attention.LearnedScale,
+    ):
         raise packer.unknown("attn_scale")
-    if type(position) not in (Position, Rope2d, RelativeBias):
+    if type(position) not in (attention.Position, Rope2d, RelativeBias):
         raise packer.unknown("pos_embed")
     scale = torch.as_tensor(rule.scale()).detach().flatten().expand(layer.num_heads)
     turn = isinstance(position, Rope2d) and [packer.add(position.cos), packer.add(position.sin)]
@@ -292,7 +282,7 @@ STEPS: dict[type[nn.Module], Callable[[Packer, Any, str], list[Step]]] = {
     ConvPatches: _parts("proj"),
     ConvStem: _parts("stem", "proj"),
     ConvTokenizer: _parts("stem"),
-    SelfAttention: _attention,
+    attention.SelfAttention: _attention,
     Mlp: _parts("fc1", "act", "fc2"),
     SwiGlu: _swiglu,
 }

@@ -4,8 +4,8 @@ The page holds its numbers as data that is never run as code, and names are esca
 content-security policy allows one style and one script, both by their hash. The attributes of the
 ``.explorer`` element show the page's state; the head of explorer.js lists them.
 
-Axes: L layers, h heads, N tokens (prefix first), Q queries. The queries are the tokens, and the
-read-out if it is not CLS alone.
+Axes: H W pixels of the picture, gh gw patch grid, L layers, h heads, N tokens (prefix first), Q
+queries. The queries are the tokens, and the read-out if it is not CLS alone.
 """
 
 import base64
@@ -14,13 +14,105 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from markupsafe import Markup
 from matplotlib import colormaps
+from torch import Tensor
 
-from vitcli.plugins.live.scene import Scene
+from vitcli.core.inspect.maps import require_all_stated, rollouts
+from vitcli.core.models.image_model import MappedModel
+from vitcli.core.spec.slots import POOLS
+from vitcli.runner.errors import InputError
 from vitcli.runner.figure_style import CMAP
 from vitcli.runner.files import policy_hash
 from vitcli.runner.report import pages
+
+NUM_CLASSES = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """Picture with the model's prediction and the attention of every token."""
+
+    name: str
+    picture: np.ndarray
+    """(H, W, 3) uint8, as the page shows it."""
+    box: tuple[int, int, int, int]
+    """The part of the picture that the model gets: top, left, height, width."""
+    grid: tuple[int, int]
+    prefix: tuple[str, ...]
+    layers: tuple[int, ...]
+    """The layers in ``attention`` and ``rollout``, counted from 1."""
+    attention: np.ndarray
+    """(L, h, N, N): a row is a query, a column is a key; each row sums to 1."""
+    rollout: np.ndarray
+    """(L, N, N): attention rollout from the input to each layer; each row sums to 1."""
+    pool: str
+    """The pooling before the classifier: cls, mean or seq."""
+    reader: str
+    reading: np.ndarray
+    """(N,): the weight of each token in the pooling; sums to 1."""
+    classes: tuple[tuple[str, float], ...]
+    """The likeliest classes with their probabilities, likeliest first."""
+
+    @property
+    def reads_cls(self) -> bool:
+        """Return whether the classifier reads CLS alone, so that a token is the read-out."""
+        return POOLS[self.pool].has_cls_token and bool(self.reading[0] == 1)
+
+
+@torch.no_grad()
+def make_scene(
+    model: MappedModel,
+    images: Tensor,
+    *,
+    name: str,
+    picture: np.ndarray,
+    box: tuple[int, int, int, int],
+    class_names: Sequence[str],
+    temperature: float,
+    layers: Sequence[int] | None = None,
+) -> Scene:
+    """Run the model once on its input (1, C, H, W) and return the scene; layers count from 0."""
+    require_all_stated(model, images)
+    logits, weights = model.forward_with_weights(images)
+    chosen = range(len(model.blocks)) if layers is None else layers
+    through = list(rollouts(weights.values(), residual=model.spec.has_residual))
+    attention = torch.stack([weights[i][0] for i in chosen])
+    if not attention.isfinite().all():
+        raise InputError(f"{name}: the model's attention to this picture is not finite")
+    shares, indices = (logits[0] / temperature).softmax(-1).topk(min(NUM_CLASSES, len(class_names)))
+    best = zip(indices.tolist(), shares.tolist(), strict=True)
+    reader = POOLS[model.pool_name].reads
+    if model.second_reader is not None:
+        first = "CLS" if model.cls_token is not None else reader.removeprefix("read-out, ")
+        reader = f"read-out, half {first}, half the {model.second_reader} token"
+    return Scene(
+        name=name,
+        picture=picture,
+        box=box,
+        grid=model.grid_size,
+        prefix=prefix_names(model),
+        layers=tuple(i + 1 for i in chosen),
+        attention=as_array(attention),
+        rollout=as_array(torch.stack([through[i][0] for i in chosen])),
+        pool=model.pool_name,
+        reader=reader,
+        reading=as_array(model.pool_weights(images)[0]),
+        classes=tuple((class_names[i], share) for i, share in best),
+    )
+
+
+def prefix_names(model: MappedModel) -> tuple[str, ...]:
+    """Return the names of the prefix tokens: ``CLS``, ``register 1`` and so on."""
+    read = [name for name in (model.cls_token is not None and "CLS", model.second_reader) if name]
+    registers = range(1, model.num_prefix_tokens - len(read) + 1)
+    return (*read, *(f"register {number}" for number in registers))
+
+
+def as_array(tensor: Tensor) -> np.ndarray:
+    return np.asarray(tensor.float().cpu())
+
 
 PARTS = ("numbers.js", "drawing.js", "parts.js", "explorer.js")
 SCRIPTS = (*PARTS, "start.js")
@@ -45,15 +137,12 @@ class Fragment:
 
     The page holds ``style`` once in its head, ``markup`` at the explorer's place, and ``script``
     once after the last markup. All three must be unchanged, because the page's policy names their
-    hashes: ``script-src <script_hash>; style-src <style_hash>; img-src data:``.
+    hashes, of ``policy_hash``: ``script-src 'sha256-...'; style-src 'sha256-...'; img-src data:``.
     """
 
     markup: Markup
     style: Markup
     script: Markup
-    style_hash: str
-    """In the form of a policy: ``'sha256-...'``."""
-    script_hash: str
 
 
 def page(scenes: Sequence[Scene], opening: Opening | None = None, *, about: str = "") -> bytes:
@@ -61,8 +150,14 @@ def page(scenes: Sequence[Scene], opening: Opening | None = None, *, about: str 
 
 
 def whole_page(explorer: Fragment, *, title: str, about: str) -> bytes:
-    text = pages.render(f"{__package__}:explorer.html", explorer=explorer, title=title, about=about)
-    return text.encode()
+    return pages.render(
+        f"{__package__}:explorer.html",
+        explorer=explorer,
+        style_hash=policy_hash(explorer.style),
+        script_hash=policy_hash(explorer.script),
+        title=title,
+        about=about,
+    ).encode()
 
 
 def fragment(
@@ -70,8 +165,7 @@ def fragment(
 ) -> Fragment:
     """Return an explorer; with ``keys="inside"`` it hears keys only while it has the focus."""
     opening = opening or Opening(layer=scenes[0].layers[-1])
-    data = {"scenes": [pack_scene(scene) for scene in scenes]}
-    return make_fragment(data, opening, keys=keys)
+    return make_fragment({"scenes": [pack_scene(scene) for scene in scenes]}, opening, keys=keys)
 
 
 def make_fragment(
@@ -93,8 +187,6 @@ def make_fragment(
         markup=Markup(markup),
         style=style,
         script=script,
-        style_hash=policy_hash(style),
-        script_hash=policy_hash(script),
     )
 
 

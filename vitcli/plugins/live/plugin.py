@@ -5,8 +5,8 @@ plugin = Plugin(
     rows={
         "map page": {
             "explorer": "vitcli.plugins.live.explore:Explorer",
-            "live": "vitcli.plugins.live.live:LiveExplorer",
+            "live": "vitcli.plugins.live.explore:LiveExplorer",
         },
-        "interactive figure": {"explorer": "vitcli.plugins.live.figure:explorer_figure"},
+        "interactive figure": {"explorer": "vitcli.plugins.live.explore:explorer_figure"},
     },
 )

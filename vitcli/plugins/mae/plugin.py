@@ -5,8 +5,8 @@ plugin = Plugin(
     rows={
         "task.name": {"mae": "vitcli.plugins.mae.spec:ROW"},
         "number": {
-            "masked_mse": "vitcli.plugins.mae.numbers:masked_mse",
-            "mse_ratio": "vitcli.plugins.mae.numbers:mse_ratio",
+            "masked_mse": "vitcli.plugins.mae.spec:masked_mse",
+            "mse_ratio": "vitcli.plugins.mae.spec:mse_ratio",
         },
     },
 )

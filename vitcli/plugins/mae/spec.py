@@ -4,13 +4,24 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from vitcli.core.metric import error
 from vitcli.core.spec.data import DataSpec
 from vitcli.core.spec.families import VitSpec
 from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.slots import PATCH_EMBEDS
 from vitcli.core.spec.task import TaskRow, TaskSpec
 from vitcli.core.spec.train import TrainSpec
-from vitcli.plugins.mae.numbers import masked_mse
+
+masked_mse = error(
+    name="masked_mse",
+    label="masked MSE",
+    short="mse",
+    condense="vitcli.core.metrics.stored:condense_errors",
+    per_image="vitcli.core.metrics.stored:errors",
+)
+"""Mean squared error of the reconstructed pixels in masked patches, in units of the normalised
+pixels. The masks of an evaluation are always the same."""
+mse_ratio = error(name="mse_ratio", label="MSE by that of the best baseline")
 
 
 class MaskingSpec(TaskSpec):

@@ -113,7 +113,6 @@ def kind_of(run: RunRecord) -> str:
 
 
 def describe_run(run: RunRecord, references: dict[str, Config]) -> dict[str, Any]:
-    """Return what the page shows about a run, apart from its configuration."""
     settings = run.changed(settings=differing_fields(run, references)).shown_settings
     return {
         "state": run.state,

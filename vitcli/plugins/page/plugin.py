@@ -4,6 +4,6 @@ plugin = Plugin(
     about="one HTML page of all runs, and the progress of a study in the terminal",
     commands={
         "runs page": "vitcli.plugins.page.command:page",
-        "runs watch": "vitcli.plugins.page.watch:watch",
+        "runs watch": "vitcli.plugins.page.command:watch",
     },
 )

@@ -10,21 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vitcli.runner import files
 from vitcli.runner.data.find import cache_root, explain_write_errors
 from vitcli.runner.data.formats.csv_file import COLUMNS, OPTIONAL, list_csv
 from vitcli.runner.data.labels import stripped
 from vitcli.runner.data.listing import PictureFolder, file_version, split_of
 from vitcli.runner.data.pictures import MAX_BYTES
 from vitcli.runner.errors import InputError
-from vitcli.runner.files import (
-    commit_json,
-    file_lock,
-    parse_strict_json,
-    read_json,
-    scratch_folder,
-    sha256,
-    sync_folder,
-)
 from vitcli.runner.text import composed, printable, quantity
 
 TABLE, FACTS = "labels.csv", "facts.json"
@@ -40,27 +32,27 @@ IMAGE, LABEL, GROUP = ("image", "img"), ("label", "labels", "fine_label"), "grou
 
 def list_parquet(path: Path) -> PictureFolder:
     """List the pictures of a Parquet file, or of the files in a folder, such as train-0.parquet."""
-    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
-    if not files or not files[0].is_file():
+    parquets = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    if not parquets or not parquets[0].is_file():
         raise InputError(f"{printable(path)} has no Parquet file; expected: PATH/train-*.parquet")
-    splits = {file: _split_of_file(file, path) for file in files}
-    if any(splits.values()) and (strange := [file for file in files if not splits[file]]):
+    splits = {file: _split_of_file(file, path) for file in parquets}
+    if any(splits.values()) and (strange := [file for file in parquets if not splits[file]]):
         known = "train, test or validation"
         raise InputError(f"{printable(strange[0])}: its name does not begin with {known}")
-    stamp = repr((UNPACKED, [(str(file), file_version(file)) for file in files]))
+    stamp = repr((UNPACKED, [(str(file), file_version(file)) for file in parquets]))
     (place,) = unpacked_folders(path)
     with explain_write_errors(place):
         place.parent.mkdir(parents=True, exist_ok=True)
-        with file_lock(place.with_suffix(".lock")):
+        with files.file_lock(place.with_suffix(".lock")):
             if found := _cached(place, stamp):
                 return found
-            with scratch_folder(place.parent, "unpacking-") as scratch:
+            with files.scratch_folder(place.parent, "unpacking-") as scratch:
                 facts = _unpack(splits, folder := scratch / "new")
                 os.sync()  # one call, because fsync of each picture would take minutes
-                commit_json(folder / FACTS, facts | {"stamp": stamp})
+                files.commit_json(folder / FACTS, facts | {"stamp": stamp})
                 shutil.rmtree(place, ignore_errors=True)
                 folder.rename(place)
-                sync_folder(place.parent)
+                files.sync_folder(place.parent)
             try:
                 return _listed(place, facts)
             except InputError as error:
@@ -79,8 +71,8 @@ def cache_folder(kind: str, name: str) -> Path:
 
 def _cached(place: Path, stamp: str) -> PictureFolder | None:
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, InputError):
-        facts = read_json(place / FACTS)
-        if facts["stamp"] == stamp and facts["table"] == sha256((place / TABLE).read_bytes()):
+        facts = files.read_json(place / FACTS)
+        if facts["stamp"] == stamp and facts["table"] == files.sha256((place / TABLE).read_bytes()):
             found = _listed(place, facts)
             if facts["bytes"] == sum(map(os.path.getsize, found.paths)):
                 return found
@@ -129,7 +121,7 @@ def _unpack(splits: Mapping[Path, str], folder: Path) -> dict[str, Any]:
                     table.writerow([f"{own}/{row:08}", label, split, group])
     if unlabelled:
         notes.append(f"left out {quantity(unlabelled, 'picture')} without a label")
-    table_hash = sha256((folder / TABLE).read_bytes())
+    table_hash = files.sha256((folder / TABLE).read_bytes())
     kept = sum(file.stat().st_size for file in folder.glob("*/*"))
     return {"names": names, "notes": [*dict.fromkeys(notes)], "table": table_hash, "bytes": kept}
 
@@ -181,7 +173,7 @@ def _columns(schema: Any, notes: list[str]) -> tuple[str, str, list[str]]:
 
     noted: dict[str, Any] = {}
     with contextlib.suppress(ValueError, LookupError, TypeError):  # by the library datasets
-        facts = parse_strict_json(schema.metadata[b"huggingface"].decode())
+        facts = files.parse_strict_json(schema.metadata[b"huggingface"].decode())
         noted = dict(facts["info"]["features"])
     features = {name: each for name, each in noted.items() if isinstance(each, dict)}
 

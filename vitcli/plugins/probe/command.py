@@ -1,37 +1,34 @@
 """`vitcli eval --probe`: a classifier on the frozen encoder's features."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-import typer
+from typer import Option
 
 from vitcli.cli.console import say
+from vitcli.cli.options import Rare
 from vitcli.runner.errors import ConfigError
-
-if TYPE_CHECKING:
-    from vitcli.runner.report.report import Report
+from vitcli.runner.report.report import Report
 
 ProbeKind = Annotated[
     Literal["linear", "knn"] | None,
-    typer.Option(
+    Option(
         help="Measure a classifier on the frozen encoder's features: logistic regression, or"
-        " the 20 nearest neighbours.",
-        show_default=False,
+        " the 20 nearest neighbours."
     ),
 ]
 Labels = Annotated[
     int | None,
-    typer.Option(
+    Rare(
         min=1,
         help="Number of labelled training images for --probe, balanced by class.",
         show_default="all",
-        hidden=True,
     ),
 ]
 
 
 def probe_report(
     run: str, common: dict[str, Any], *, probe: ProbeKind = None, labels: Labels = None
-) -> "tuple[Report, float] | None":
+) -> tuple[Report, float] | None:
     from vitcli.cli.live import stages
     from vitcli.plugins.probe.probe import probe_run
 
@@ -40,5 +37,4 @@ def probe_report(
             raise ConfigError("--labels is the number of labels for a probe; add --probe linear")
         return None
     with stages() as on_stage:
-        probed = probe_run(run, probe, labels=labels, on_message=say, on_stage=on_stage, **common)
-    return probed.report(), probed.trained.accuracy
+        return probe_run(run, probe, labels=labels, on_message=say, on_stage=on_stage, **common)

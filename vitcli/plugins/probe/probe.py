@@ -3,8 +3,7 @@
 Axes: N images, F features, K classes.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,61 +21,7 @@ from vitcli.runner.evaluate.scores import interval_fact
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, hidden
-from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import quantity
-
-
-@dataclass(frozen=True)
-class ProbeScore:
-    accuracy: float
-    interval: tuple[float, float]
-    """95 % Wilson interval: the sampling error of the measured images alone."""
-    strength: float | None
-    is_chosen: bool
-    """Whether held-out training images chose the strength."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Probe:
-    """The result of ``vitcli eval --probe``."""
-
-    run: RunDir
-    kind: str
-    split: str
-    trained: ProbeScore
-    untrained: ProbeScore
-    """The same probe on the same encoder with its initial weights."""
-    num_labels: int
-    num_images: int
-    num_features: int
-    notes: Sequence[str] = ()
-
-    def report(self) -> Report:
-        kind = "k-NN" if self.kind == "knn" else self.kind
-        images = f"of {self.num_images:,} {self.split} images"
-        facts = [
-            Fact("run", str(self.run.path), text=self.run.name),
-            *hidden(probe=self.kind, split=self.split, num_images=self.num_images),
-            Fact("accuracy", self.trained.accuracy, label=f"{kind} probe", about=images),
-            interval_fact(self.trained.interval, self.split),
-            Fact("num_labels", self.num_labels, about="training images"),
-            Fact("num_features", self.num_features, about="of the frozen encoder"),
-        ]
-        strength = self.trained.strength
-        if strength is not None:
-            how = "too few labels to choose one"
-            if self.trained.is_chosen:
-                how = "chosen on held-out training images"
-            facts.append(Fact("l2_strength", strength, label="L2 strength", about=f"({how})"))
-        rows = [
-            {"encoder": name, "accuracy": score.accuracy, "l2_strength": score.strength}
-            | {"low": score.interval[0], "high": score.interval[1]}
-            for name, score in (("trained", self.trained), ("random-init", self.untrained))
-        ]
-        shares = [Field(name, metric=ACCURACY) for name in ("accuracy", "low", "high")]
-        table = DataTable("encoders", ["encoder", *shares, "l2_strength"], rows)
-        return Report(facts=facts, tables=[table], notes=self.notes)
-
 
 OnStage = Callable[[str, int, int], None]
 """Gets the name of a stage, how many of its parts are done, and how many there are at most."""
@@ -90,12 +35,13 @@ def probe_run(
     split: str = "test",
     on_stage: OnStage = lambda name, done, total: None,
     **options: Any,
-) -> Probe:
+) -> tuple[Report, float]:
     """Fit a probe to the features of the training images, and measure it on a split, in fp32.
 
-    The encoder with the initial weights of the run's seed is probed, too, for comparison.
-    ``labels`` is the number of training images to learn from, balanced by class and chosen by
-    content as ``data.labels`` chooses them. ``options`` are those of ``load_trained_run``.
+    Returns the report, and the accuracy. The encoder with the initial weights of the run's seed is
+    probed, too, for comparison. ``labels`` is the number of training images to learn from, balanced
+    by class and chosen by content as ``data.labels`` chooses them. ``options`` are those of
+    ``load_trained_run``.
     """
     if split == "train":
         raise ConfigError("--probe learns from the training images; take --split test or val")
@@ -105,19 +51,25 @@ def probe_run(
         known = keep_labels(run.data.train, labels, "--labels")[0].to(run.device)
     images = limit_images(known, run.spec), limit_images(run.images(split), run.spec)
     initial = new_module(run.spec).to(run.device).eval()
-    trained, width = _score(run, run.module, "trained encoder", kind, images, on_stage)
-    untrained, _ = _score(run, initial, "initial weights", kind, images, on_stage)
-    return Probe(
-        run=run.run,
-        kind=kind,
-        split=split,
-        trained=trained,
-        untrained=untrained,
-        num_labels=len(images[0]),
-        num_images=len(images[1]),
-        num_features=width,
-        notes=run.notes,
-    )
+    trained, width, how = _score(run, run.module, "trained encoder", kind, images, on_stage)
+    untrained, *_ = _score(run, initial, "initial weights", kind, images, on_stage)
+    label = f"{'k-NN' if kind == 'knn' else kind} probe"
+    about = f"of {len(images[1]):,} {split} images"
+    facts = [
+        Fact("run", str(run.run.path), text=run.run.name),
+        *hidden(probe=kind, split=split, num_images=len(images[1])),
+        Fact("accuracy", trained["accuracy"], label=label, about=about),
+        interval_fact((trained["low"], trained["high"]), split),
+        Fact("num_labels", len(images[0]), about="training images"),
+        Fact("num_features", width, about="of the frozen encoder"),
+    ]
+    if how:
+        strength = trained["l2_strength"]
+        facts.append(Fact("l2_strength", strength, label="L2 strength", about=f"({how})"))
+    rows = [{"encoder": "trained"} | trained, {"encoder": "random-init"} | untrained]
+    shares = [Field(name, metric=ACCURACY) for name in ("accuracy", "low", "high")]
+    table = DataTable("encoders", ["encoder", *shares, "l2_strength"], rows)
+    return Report(facts=facts, tables=[table], notes=run.notes), trained["accuracy"]
 
 
 def _score(
@@ -127,8 +79,10 @@ def _score(
     kind: str,
     images: tuple[Images, Images],
     on_stage: OnStage,
-) -> tuple[ProbeScore, int]:
-    """Return the score of a probe on one encoder, and the number of its features."""
+) -> tuple[dict[str, Any], int, str]:
+    """Return the score of a probe on one encoder, the number of its features, and how the strength
+    of its regularisation was chosen.
+    """
     task, (train, test) = run.task(module), images
     total = len(train) + len(test)
     stage = f"{encoder}: features of {quantity(total, 'image')}"
@@ -139,12 +93,15 @@ def _score(
         raise InputError(f"{run.run.name}: a feature of the encoder is infinite or NaN")
     stage_of_probe = f"{encoder}: {kind} probe"
     on_stage(stage_of_probe, 0, 1)
-    count, strength, is_chosen = run.data.num_classes, None, False
+    count, strength, how = run.data.num_classes, None, ""
     if kind == "knn":
         logits = knn_logits(known, train.labels, asked, count)
     else:
         probe = linear_probe(known, train.labels, count, on_fit=partial(on_stage, stage_of_probe))
-        logits, strength, is_chosen = apply(probe.layer, asked), probe.strength, probe.is_chosen
+        logits, strength = apply(probe.layer, asked), probe.strength
+        how = "chosen on held-out training images"
+        how = how if probe.is_chosen else "too few labels to choose one"
     scores = score(logits, test.labels)
-    result = ProbeScore(scores.accuracy, scores.accuracy_interval, strength, is_chosen)
-    return result, known.shape[1]
+    low, high = scores.accuracy_interval
+    found = {"accuracy": scores.accuracy, "l2_strength": strength, "low": low, "high": high}
+    return found, known.shape[1], how

@@ -65,8 +65,7 @@ def train_on_ray(root: Path, threads: int, options: Options, gpus: float | None)
         task = as_task(drive)
         words = driver_words(root)
         with StopFlag() as stop:
-            tasks = [task.remote(words, os.getcwd(), str(log)) for log in logs]
-            wait_for(tasks, stop, root)
+            wait_for([task.remote(words, os.getcwd(), str(log)) for log in logs], stop, root)
     finally:
         ray.shutdown()
     if stop.number:

@@ -2,19 +2,17 @@
 
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from vitcli.cli.console import say
 from vitcli.runner.errors import ConfigError
-
-if TYPE_CHECKING:
-    from vitcli.runner.report.report import Report
+from vitcli.runner.report.report import Report
 
 ReviewFlag = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--review",
         help="Write an offline page of confident errors, suspect labels, and copies with two"
         " labels; it saves corrections of a folder of pictures.",
@@ -24,11 +22,10 @@ ReviewFlag = Annotated[
 
 def review_report(
     run: str, common: dict[str, Any], *, review: ReviewFlag = False
-) -> "tuple[Report, float] | None":
+) -> tuple[Report, float] | None:
     if not review:
         return None
     from vitcli.cli.live import stages
-    from vitcli.plugins.review.page import write_review
     from vitcli.plugins.review.review import review_run
     from vitcli.runner.data.find import own_path
     from vitcli.runner.data.listing import split_of
@@ -37,12 +34,11 @@ def review_report(
         raise ConfigError("--review shows the test and the training images; leave out --split")
     options = {name: value for name, value in common.items() if name != "split"}
     with stages() as on_stage:
-        reviewed = review_run(run, on_message=say, on_stage=on_stage, **options)
-    report = reviewed.report(write_review(reviewed, common["data_dir"]))
-    name = reviewed.found.spec.data.name
+        found, report, accuracy = review_run(run, on_message=say, on_stage=on_stage, **options)
+    name = found.spec.data.name
     if name.startswith("imagefolder:") and (root := own_path(name, common["data_dir"])):
         splits = [path for path in sorted(root.iterdir()) if split_of(path.name) == "test"]
         pictures = shlex.quote(str(next((path for path in splits if path.is_dir()), root)))
-        command = f"{reviewed.found.run.command('predict')} {pictures} --reject 0.8 --format csv"
+        command = f"{found.run.command('predict')} {pictures} --reject 0.8 --format csv"
         report = replace(report, next=[*report.next, command])
-    return report, reviewed.accuracy
+    return report, accuracy

@@ -3,12 +3,17 @@
 Axes: N images, C channels, H W pixels, K classes, gh gw patch grid.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from markupsafe import Markup
+from matplotlib import colormaps
+from PIL import Image
 from torch import Tensor
 
 from vitcli.core.data.batches import limit_images
@@ -17,12 +22,22 @@ from vitcli.core.inspect.maps import METHODS, MapRequest, default_method, states
 from vitcli.core.metrics.classification import rank_by_self_confidence
 from vitcli.core.metrics.linear_probe import HELD_OUT, cross_validated
 from vitcli.core.models.image_model import MappedModel
+from vitcli.runner.attn_map.overlay import OPACITY, map_scale
+from vitcli.runner.data.contact_sheet import to_rgb
+from vitcli.runner.data.corrections import read_corrections
+from vitcli.runner.data.find import own_path
 from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
+from vitcli.runner.data.picture_reader import list_pictures
+from vitcli.runner.data.pictures import Box, picture_bytes, picture_to_draw
 from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.evaluate.scores import why_uncalibrated
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
+from vitcli.runner.figure_style import CMAP
+from vitcli.runner.files import commit, policy_hash
+from vitcli.runner.report import pages
 from vitcli.runner.report.report import DataTable, Fact, Report, hidden
-from vitcli.runner.run.folder import find_run
-from vitcli.runner.text import quantity
+from vitcli.runner.run.folder import RunDir, find_run
+from vitcli.runner.text import portable, quantity
 
 OnStage = Callable[[str, int, int], None]
 """Gets the name of a stage, how many of its parts are done, and how many there are at most."""
@@ -53,71 +68,20 @@ class Doubt:
     """(gh, gw), not negative: the model's default map; None without one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Review:
-    """The result of ``vitcli eval --review``."""
-
-    found: TrainedRun
-    errors: list[Doubt]
-    """Wrongly classified test images, the most confident first; probabilities of the model."""
-    num_errors: int
-    num_test: int
-    temperature: float | None
-    """What the logits were divided by; None if the run has no temperature."""
-    suspects: list[Doubt]
-    """Training images, with those for validation, whose label a probe does not predict, by
-    self-confidence; probabilities of probes that have not seen the image."""
-    num_suspects: int
-    num_checked: int
-    copies: list[tuple[Doubt, Doubt]]
-    """Training images that look the same and have different labels."""
-    num_copies: int | None
-    """Number of such pairs; None if the images were not compared."""
-    method: str | None
-    notes: list[str]
-
-    @property
-    def accuracy(self) -> float:
-        return 1 - self.num_errors / self.num_test
-
-    def report(self, page: Path) -> Report:
-        suspects, copies = "not checked", "not compared"
-        if self.num_checked:
-            total = quantity(self.num_checked, "training image")
-            suspects = f"{self.num_suspects:,} of {total}, by probes that have not seen them"
-        if self.num_copies is not None:
-            copies = quantity(self.num_copies, "pair")
-        both = [doubt for pair in self.copies for doubt in pair]
-        lists = {"errors": self.errors, "suspects": self.suspects, "copies": both}
-        rows = [
-            {"list": name} | {field: getattr(doubt, field) for field in DOUBT}
-            for name, doubts in lists.items()
-            for doubt in doubts
-        ]
-        total = f"of {quantity(self.num_test, 'test image')}"
-        return Report(
-            facts=[
-                Fact("run", str(self.found.run.path), text=self.found.run.name),
-                Fact("num_errors", self.num_errors, label="errors", about=total),
-                Fact("num_suspects", self.num_suspects, label="suspect labels", text=suspects),
-                Fact("num_copies", self.num_copies, label="copies with two labels", text=copies),
-                *hidden(num_test=self.num_test, num_checked=self.num_checked),
-                *hidden(temperature=self.temperature),
-            ],
-            tables=[DataTable("pictures", ["list", *DOUBT], rows, is_shown=False)],
-            notes=self.notes,
-            files=[page],
-            next=[f"open {page} in a browser"],
-        )
-
-
-def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any) -> Review:
+def review_run(
+    name: str,
+    *,
+    data_dir: Path | None = None,
+    on_stage: OnStage = lambda *_: None,
+    **options: Any,
+) -> tuple[TrainedRun, Report, float]:
+    """Write the page of a run; return the run, the report and the accuracy on test images."""
     spec = find_run(name).spec()
     if not spec.task.row.classifies:
         raise ConfigError(
             f"--review: {name} has no classes (task {spec.task.name!r}); name a run that classifies"
         )
-    found = load_trained_run(name, **options)
+    found = load_trained_run(name, data_dir=data_dir, **options)
     test = limit_images(_named(found, "test"), found.spec)
     if not len(test):
         raise InputError(f"{name}: {spec.data.name} has no test images")
@@ -146,20 +110,53 @@ def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any
     if isinstance(model, MappedModel) and model.has_attention_weights:
         batch = found.data.normalize(test.pixels[:1])
         method = default_method(model) if states_all(model, batch) else "gradcam"
-    paired = _doubts(found, train, unseen, [row for pair in (pairs or [])[:SHOWN] for row in pair])
-    return Review(
-        found=found,
-        errors=_doubts(found, test, shares, wrong[:SHOWN].tolist(), method),
-        num_errors=len(wrong),
-        num_test=len(test),
-        temperature=temperature,
-        suspects=_doubts(found, train, unseen, suspect[:SHOWN], method),
-        num_suspects=len(suspect),
-        num_checked=len(checked),
-        copies=list(zip(paired[::2], paired[1::2], strict=True)),
-        num_copies=None if pairs is None else len(pairs),
-        method=method,
-        notes=notes,
+    errors = _doubts(found, test, shares, wrong[:SHOWN].tolist(), method)
+    suspects = _doubts(found, train, unseen, suspect[:SHOWN], method)
+    copies = _doubts(found, train, unseen, [row for pair in (pairs or [])[:SHOWN] for row in pair])
+    numbers = {
+        "num_errors": len(wrong),
+        "num_suspects": len(suspect),
+        "num_copies": None if pairs is None else len(pairs),
+        "num_test": len(test),
+        "num_checked": len(checked),
+        "temperature": temperature,
+    }
+    lists = {"errors": errors, "suspects": suspects, "copies": copies}
+    page = write_review(found, data_dir, lists, numbers | {"method": method, "notes": notes})
+    report = report_of(found.run, lists, numbers)
+    report = replace(report, notes=notes, files=[page], next=[f"open {page} in a browser"])
+    return found, report, 1 - len(wrong) / len(test)
+
+
+def report_of(
+    run: RunDir, lists: Mapping[str, Sequence[Doubt]], numbers: Mapping[str, Any]
+) -> Report:
+    suspects, copies = "not checked", "not compared"
+    if checked := numbers["num_checked"]:
+        total = quantity(checked, "training image")
+        suspects = f"{numbers['num_suspects']:,} of {total}, by probes that have not seen them"
+    if numbers["num_copies"] is not None:
+        copies = quantity(numbers["num_copies"], "pair")
+    shown = {
+        "num_errors": ("errors", None, f"of {quantity(numbers['num_test'], 'test image')}"),
+        "num_suspects": ("suspect labels", suspects, ""),
+        "num_copies": ("copies with two labels", copies, ""),
+    }
+    rows = [
+        {"list": name} | {field: getattr(doubt, field) for field in DOUBT}
+        for name, doubts in lists.items()
+        for doubt in doubts
+    ]
+    return Report(
+        facts=[
+            Fact("run", str(run.path), text=run.name),
+            *(
+                Fact(name, numbers[name], label=label, text=text, about=about)
+                for name, (label, text, about) in shown.items()
+            ),
+            *hidden(**{name: value for name, value in numbers.items() if name not in shown}),
+        ],
+        tables=[DataTable("pictures", ["list", *DOUBT], rows, is_shown=False)],
     )
 
 
@@ -252,3 +249,84 @@ def _doubts(
             doubt = replace(doubt, heat=METHODS[method](request)[0].detach().float().cpu())
         doubts.append(doubt)
     return doubts
+
+
+PAGE = "review.html"
+SHOWN_SIDE = 192
+"""Largest longer side of an embedded picture, in pixels."""
+
+
+def write_review(
+    found: TrainedRun,
+    data_dir: Path | None,
+    lists: Mapping[str, Sequence[Doubt]],
+    review: Mapping[str, Any],
+) -> Path:
+    """Write the page into the run folder, for a bundled model into the current one; return it.
+
+    The page is one file. It needs no network, and its only script saves the corrections.
+    """
+    run, data = found.run, found.spec.data
+    path = Path(PAGE) if run.is_bundled else run.path / PAGE
+    name = data.name
+    place = own_path(name, data_dir)
+    folder = list_pictures(name, data_dir) if place else None
+    moved = ["--data", f"{name.partition(':')[0]}:{place}"] if place != own_path(name) else []
+    root = folder.root if folder else None
+    made = read_corrections(data.corrections, folder) if folder else {}
+    verb = "train -s data.corrections=corrections.csv"
+    classes = found.data.class_names
+    cards = {
+        kind: [_card(doubt, review["method"], data.fit, root) for doubt in doubts]
+        for kind, doubts in lists.items()
+    }
+    script = pages.source("review.js")
+    page = pages.render(
+        "review.html",
+        uncalibrated=why_uncalibrated(found.record),
+        review=review,
+        name=run.name,
+        data_name=portable(name),
+        errors=cards["errors"],
+        suspects=cards["suspects"],
+        copies=[*zip(cards["copies"][::2], cards["copies"][1::2], strict=True)],
+        can_correct=root is not None,
+        command=run.command(verb, of_config=True, more=[*moved, "--name", "NAME"]),
+        data={
+            "classes": classes,
+            "corrections": [
+                [name, "" if label is None else classes[label]] for name, label in made.items()
+            ],
+        },
+        script=script,
+        script_hash=Markup(policy_hash(script)),
+    )
+    commit(path, page.encode())
+    return path
+
+
+def _card(doubt: Doubt, method: str | None, fit: str, root: Path | None) -> dict[str, Any]:
+    picture, size = to_rgb(doubt.pixels[None])[0], (doubt.pixels.shape[1], doubt.pixels.shape[2])
+    box = (0, 0, *size)
+    with contextlib.suppress(InputError):  # the file is gone, or its name has control characters
+        if root is not None:
+            picture, box = picture_to_draw(picture_bytes(root / doubt.name), doubt.name, size, fit)
+    heat = None
+    if method is not None and doubt.heat is not None:
+        heat = _map(method, doubt.heat.numpy(), picture, box)
+    return {
+        "doubt": doubt,
+        "picture": pages.picture_uri(picture, SHOWN_SIDE),
+        "map": None if heat is None else pages.picture_uri(heat, SHOWN_SIDE),
+        "is_small": max(picture.shape[:2]) < SHOWN_SIDE // 2,
+    }
+
+
+def _map(method: str, heat: np.ndarray, picture: np.ndarray, box: Box) -> np.ndarray:
+    """Return a map (gh, gw) over the model's input in grey: (height, width, 3) uint8."""
+    top, left, height, width = box
+    scaled = map_scale(method, heat.max())(heat)
+    layer = Image.fromarray(colormaps[CMAP](scaled, bytes=True)[..., :3])
+    colours = np.asarray(layer.resize((width, height), Image.Resampling.NEAREST))
+    grey = picture[top : top + height, left : left + width].mean(-1, keepdims=True)
+    return (OPACITY * colours + (1 - OPACITY) * grey).round().astype(np.uint8)

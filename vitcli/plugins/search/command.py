@@ -1,10 +1,11 @@
 """`vitcli search`: train configurations of a space, and choose the best on validation images."""
 
+from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit_exactly, emit_report, line_width, say
@@ -32,7 +33,7 @@ def complete_name(incomplete: str) -> list[str]:
 
 Name = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="SEARCH",
         help="Search name ('vitcli experiments ls' lists them) or file.",
         autocompletion=complete_name,
@@ -64,8 +65,6 @@ def search(
     Example:
       vitcli search search-quickstart --dry-run
     """
-    from importlib.util import find_spec
-
     from vitcli.plugins.search.definition import load_search
     from vitcli.runner.data.find import refuse_unused_folder
     from vitcli.runner.experiment.config import parse_sets
@@ -83,9 +82,9 @@ def search(
         raise ConfigError(
             "a search needs the package optuna; in the checkout, type: pip install '.[search]'"
         )
-    from vitcli.plugins.search.result import make_document
+    from vitcli.plugins.search.document import make_document, write_confirmation
     from vitcli.plugins.search.trials import Trials
-    from vitcli.runner.study.page import refuse_foreign_files
+    from vitcli.runner.study.page import publish, refuse_foreign_files
 
     refuse_unused_folder(chosen.base.data.name, options.data_dir)
     root = output or RUNS / chosen.name
@@ -102,12 +101,19 @@ def search(
         trials = Trials(chosen, root, options)
         if elsewhere is None:
             train(trials)
-        finish(trials, form)
+        doc = make_document(trials)
+        publish(doc, root)
+        show_result(doc, form)
+        say(f"report  {root / 'report.html'}")
+        say(f"next    {write_confirmation(trials, doc) or 'nothing to test: the default is best'}")
+        if left := trials.pending():
+            trials_left = quantity(len(left), "trial")
+            raise PartlyError(f"no result of {trials_left}; try again: {options.command}")
 
 
 def train(trials: "Trials") -> None:
     from vitcli.cli.trials import display
-    from vitcli.plugins.search.run import run_search
+    from vitcli.plugins.search.trials import run_search
     from vitcli.runner.study.plan import worker_count
 
     chosen = trials.search
@@ -116,20 +122,6 @@ def train(trials: "Trials") -> None:
     count = worker_count(chosen.threads, trials.options)
     with display(left, count, chosen.base.task.row, "val") as screen:
         run_search(trials, screen.show)
-
-
-def finish(trials: "Trials", form: str) -> None:
-    from vitcli.plugins.search.result import make_document, write_confirmation
-    from vitcli.runner.study.page import publish
-
-    doc = make_document(trials)
-    publish(doc, trials.root)
-    show_result(doc, form)
-    say(f"report  {trials.root / 'report.html'}")
-    say(f"next    {write_confirmation(trials, doc) or 'nothing to test: the default is best'}")
-    if left := trials.pending():
-        trials_left = quantity(len(left), "trial")
-        raise PartlyError(f"no result of {trials_left}; try again: {trials.options.command}")
 
 
 def show_plan(chosen: "Search", options: "Options", form: str) -> None:

@@ -14,25 +14,9 @@ from vitcli.core.spec import ExperimentSpec, Spec
 from vitcli.core.spec.task import TASKS
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import with_teacher
-from vitcli.runner.experiment.config import (
-    apply_command_line,
-    config_hash,
-    find_experiment,
-    load_own_code,
-    merge_with_bases,
-    override,
-    parse_experiment,
-)
+from vitcli.runner.experiment import config, yaml_text
 from vitcli.runner.experiment.problems import KINDS, describe, field_names
 from vitcli.runner.experiment.seeds import MAX_SEED
-from vitcli.runner.experiment.yaml_text import (
-    Places,
-    Purpose,
-    in_files,
-    on_command_line,
-    read_mapping,
-    read_purpose,
-)
 from vitcli.runner.files import sha256
 from vitcli.runner.study.plan import model_size
 from vitcli.runner.text import did_you_mean, quantity
@@ -164,12 +148,12 @@ class SearchFile(Spec):
 class Search:
     name: str
     path: Path
-    purpose: Purpose
+    purpose: yaml_text.Purpose
     raw: Mapping[str, Any]
     """The fields of the experiment, before they were checked."""
     base: ExperimentSpec
     fields: SearchFields
-    places: Places
+    places: yaml_text.Places
     typed: Mapping[str, Any]
     note: str
     """What the user should know about the changes of the command line; empty if nothing."""
@@ -183,32 +167,34 @@ class Search:
         return self.fields.trials or int(self.fields.size)
 
     def spec(self, point: Point) -> ExperimentSpec:
-        return with_teacher(parse_experiment(override(self.raw, point), self.places))
+        return with_teacher(config.parse_experiment(config.override(self.raw, point), self.places))
 
     def key(self) -> str:
         """Return a name that changes with everything that makes earlier scores incomparable or
         earlier points unknown. The sampler, its seed and the number of trials may change.
         """
         facts = self.fields.model_dump(mode="json", include={"space", "rules"})
-        facts |= {"base": config_hash(self.base), "seed": self.base.seed}
+        facts |= {"base": config.config_hash(self.base), "seed": self.base.seed}
         return f"{self.name}-{sha256(point_key(facts).encode())[:8]}"
 
 
 def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
     changes = changes or {}
-    path = find_experiment(name)
-    document = read_mapping(path)
-    raw, documents = merge_with_bases(path, document)
-    raw |= load_own_code(documents) if "code" in raw else {}
-    raw, note = apply_command_line(raw, changes)
-    written = in_files(documents)
-    places = Places([*on_command_line(changes, {}).sources, *written.sources], written.otherwise)
+    path = config.find_experiment(name)
+    document = yaml_text.read_mapping(path)
+    raw, documents = config.merge_with_bases(path, document)
+    raw |= config.load_own_code(documents) if "code" in raw else {}
+    raw, note = config.apply_command_line(raw, changes)
+    written = yaml_text.in_files(documents)
+    places = yaml_text.Places(
+        [*yaml_text.on_command_line(changes, {}).sources, *written.sources], written.otherwise
+    )
     if "variants" in raw:
         raise ConfigError(f"{path}: a study, not a search; run it: vitcli ablate {name}")
     if KEY not in raw:
         raise ConfigError(f"{path}: an experiment without 'search'; train it: vitcli train {name}")
     fields = _check_fields(raw.pop(KEY), places)
-    base = with_teacher(parse_experiment(raw, places))
+    base = with_teacher(config.parse_experiment(raw, places))
     for field in fields.space:
         if field not in field_names(raw=raw) or not _may_vary(field):
             known = filter(_may_vary, field_names(raw=raw, only_chosen=True))
@@ -226,7 +212,7 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
     return Search(
         name=path.stem,
         path=path,
-        purpose=read_purpose(document),
+        purpose=yaml_text.read_purpose(document),
         raw=raw,
         base=base,
         fields=fields,
@@ -244,7 +230,7 @@ def check_search(name: str) -> tuple[int, str]:
     return parameters, f"a search over {size}; base: {parameters:,} parameters"
 
 
-def _check_fields(raw: Any, places: Places) -> SearchFields:
+def _check_fields(raw: Any, places: yaml_text.Places) -> SearchFields:
     try:
         return SearchFields.model_validate(raw)
     except ValidationError as error:

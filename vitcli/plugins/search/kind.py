@@ -6,6 +6,8 @@ from typing import Any
 from vitcli.runner.experiment.kinds import FileKind
 
 JOURNAL = "search.journal"
+PRUNED = "pruned"
+"""The beginning of the reason of a trial that a search stopped early."""
 
 
 def files(plan: Mapping[str, Any]) -> tuple[str, ...]:

@@ -7,14 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator
 
 from vitcli.plugins.search.document import SearchResult, validation_score
-from vitcli.runner.figure_style import (
-    BLUE,
-    MUTED,
-    VERMILION,
-    add_grid,
-    add_legend_beside,
-    add_title,
-)
+from vitcli.runner import figure_style
 from vitcli.runner.study.figures import label, write_instead
 from vitcli.runner.study.result import VariantResult
 
@@ -30,15 +23,19 @@ def pareto(doc: SearchResult) -> Figure:
         scores = [doc.headline.scale * (validation_score(row) or 0.0) for row in rows]
         axes.plot([row.parameters or 1 for row in rows], scores, label=name, **style)
 
-    draw(finished, "trial", linestyle="", marker="o", markersize=4, color=MUTED)
-    draw(doc.front[::-1], "Pareto front", marker="o", color=BLUE, drawstyle="steps-post")
-    draw(finished[:1], "best", linestyle="", marker="D", markersize=7, color=VERMILION)
+    draw(finished, "trial", linestyle="", marker="o", markersize=4, color=figure_style.MUTED)
+    draw(
+        doc.front[::-1], "Pareto front", marker="o", color=figure_style.BLUE, drawstyle="steps-post"
+    )
+    draw(finished[:1], "best", linestyle="", marker="D", markersize=7, color=figure_style.VERMILION)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(EngFormatter())
     axes.xaxis.set_minor_formatter(EngFormatter())
     axes.xaxis.set_minor_locator(LogLocator(subs=(2, 3, 5), numticks=8))
-    add_grid(axes)
+    figure_style.add_grid(axes)
     axes.set(xlabel="parameters (log scale)", ylabel=f"validation {doc.headline.title}")
-    add_legend_beside(axes)
-    add_title(figure, f"{label(doc.name)}: {doc.headline.label} against size, one seed each")
+    figure_style.add_legend_beside(axes)
+    figure_style.add_title(
+        figure, f"{label(doc.name)}: {doc.headline.label} against size, one seed each"
+    )
     return figure

@@ -8,24 +8,26 @@ in one folder: the folder's lock lets one of them ask at a time.
 import os
 import warnings
 from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import MedianPruner, NopPruner
-from optuna.samplers import PartialFixedSampler
+from optuna.samplers import BaseSampler, PartialFixedSampler, RandomSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-from optuna.study import Study
+from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from vitcli.plugins.search.definition import Point, Search, point_key
-from vitcli.plugins.search.document import PRUNED
-from vitcli.plugins.search.kind import JOURNAL
-from vitcli.plugins.search.samplers import distributions, make_sampler
-from vitcli.runner.engines.drivers import LOGS, PLAN, prepare_folder
+from vitcli.plugins.search.definition import Point, Search, SearchFields, Values, point_key
+from vitcli.plugins.search.kind import JOURNAL, PRUNED
+from vitcli.runner.engines.drive import Drive
+from vitcli.runner.engines.drivers import LOGS, PLAN, join_drivers, other_drivers, prepare_folder
+from vitcli.runner.engines.local import Setup
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, flatten
@@ -33,9 +35,86 @@ from vitcli.runner.files import commit_json, file_lock, readable_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.definition import Trial, trial_folder
-from vitcli.runner.study.plan import Options, model_size
+from vitcli.runner.study.plan import Options, model_size, worker_count
 from vitcli.runner.study.run import plan_entry
 from vitcli.runner.study.states import trial_state
+from vitcli.runner.text import quantity
+from vitcli.runner.train.events import EpochDone, TrialEvent
+
+Distributions = dict[str, optuna.distributions.BaseDistribution]
+optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+
+
+def distributions(fields: SearchFields) -> Distributions:
+    return {field: _distribution(values) for field, values in fields.space.items()}
+
+
+def _distribution(values: Values) -> optuna.distributions.BaseDistribution:
+    low, high, step = values.low, values.high, values.step
+    if low is None or high is None:
+        return optuna.distributions.CategoricalDistribution(values.choices or ())
+    if isinstance(low, int) and isinstance(high, int):
+        return optuna.distributions.IntDistribution(low, high, values.log, int(step or 1))
+    return optuna.distributions.FloatDistribution(low, high, values.log, step)
+
+
+def make_sampler(
+    fields: SearchFields, space: Distributions, number: int, *, is_stuck: bool = False
+) -> BaseSampler:
+    """Return the sampler for the question with a number, which decides the draws with the seed.
+
+    It is a pure function of the trials so far and of a seed. So a search that was killed and
+    continues with one trial at a time proposes the points that an uninterrupted one would.
+    If the search is stuck, a sampler may propose a point that was not trained again and again.
+    """
+    seed = int(np.random.SeedSequence([fields.seed, number]).generate_state(1)[0])
+    if fields.sampler == "evolution" and not is_stuck:
+        return EvolutionSampler(space, fields.population, fields.sample_size, seed)
+    if fields.sampler == "tpe" and not is_stuck:
+        return TPESampler(seed=seed)
+    return RandomSampler(seed=seed)
+
+
+class EvolutionSampler(RandomSampler):
+    """Regularised (ageing) evolution (Real et al. 2019, "Regularized Evolution for Image Classifier
+    Architecture Search", algorithm 1).
+
+    The population is the youngest ``population`` finished trials. Of ``sample_size`` random members
+    the best becomes a parent, and its child differs from it in one field. The first ``population``
+    trials are random. Deviation: the members are drawn without replacement; the paper draws with
+    it.
+    """
+
+    def __init__(self, space: Distributions, population: int, sample_size: int, seed: int) -> None:
+        super().__init__(seed=seed)
+        self._space, self._population, self._sample_size = space, population, sample_size
+        self._draws = np.random.default_rng(seed)
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> Distributions:
+        """Return the whole space, so that all fields of a point are drawn together."""
+        return self._space
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: Distributions
+    ) -> dict[str, Any]:
+        def draw(name: str) -> Any:
+            return self.sample_independent(study, trial, name, search_space[name])
+
+        point = {name: draw(name) for name in search_space}
+        done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        members = sorted(done, key=lambda member: (member.datetime_complete, member.number))
+        if len(members) < self._population:
+            return point
+        size = min(self._sample_size, self._population)
+        places = self._draws.choice(self._population, size=size, replace=False)
+        sign = 1 if study.direction == StudyDirection.MAXIMIZE else -1
+        sample = [members[-self._population :][place] for place in places]
+        parent = max(sample, key=lambda member: sign * (member.value or 0.0)).params
+        name = [*search_space][int(self._draws.integers(len(search_space)))]
+        while point[name] == parent[name]:
+            point[name] = draw(name)
+        return parent | {name: point[name]}
+
 
 FOLDER, RULE = "folder", "rule"
 """Attributes of a trial in the journal: its run folder, or the rule that its point breaks."""
@@ -155,7 +234,6 @@ class Trials:
         return [folder for folder, trial in self.asked().items() if not trial.state.is_finished()]
 
     def skipped(self) -> dict[str, int]:
-        """Return rule -> number of points that broke it, so that they were not trained."""
         trials = self.study.get_trials(deepcopy=False)
         rules = Counter(trial.user_attrs[RULE] for trial in trials if RULE in trial.user_attrs)
         return dict(sorted(rules.items()))
@@ -243,3 +321,81 @@ class Trials:
         if epoch not in trial.intermediate_values:
             question.report(score, epoch)
         return question.should_prune()
+
+
+MAX_FAILURES = 3
+"""Number of failed trials in a row after which the search stops."""
+
+
+class SearchDrive(Drive):
+    """Trains the trials of a search, each of which decides what comes next."""
+
+    def __init__(
+        self, trials: Trials, setup: Setup, on_event: Callable[[TrialEvent], None]
+    ) -> None:
+        budget = trials.options.budget
+        super().__init__(trials.root, setup, on_event, budget=budget, max_failures=MAX_FAILURES)
+        self.trials = trials
+        self._begun: set[str] = set()
+        """Run folders of the trials that this driver trains or waits for."""
+        self._pruned: dict[str, int] = {}
+        """Run folder -> epoch after which this driver stops the trial."""
+
+    def first(self, driver: int) -> list[str]:
+        """Return the trials to begin with: those of killed drivers, and new ones."""
+        folders = [folder for folder in self.trials.pending() if not self.trials.settle(folder)]
+        if other_drivers(self.root, own=driver):
+            folders = [folder for folder in folders if not RunDir(self.root / folder).is_in_use()]
+        # Trials that failed in an earlier call come last, so that they stop no search for good.
+        folders = [folder for folder in folders if self.trials.record(folder).state != "failed"]
+        self._begun.update(folders)
+        while len(folders) < (self.setup.count or 1) and (more := self.more()):
+            folders.extend(more)
+        return folders
+
+    def more(self) -> Sequence[str]:
+        """Return the next trial; once there is none, those that other drivers still train."""
+        folder = self.trials.next_folder()
+        others = [other for other in self.trials.pending() if other not in self._begun]
+        folders = [folder] if folder else others
+        self._begun.update(folders)
+        return folders
+
+    def end(self, found: TrialEvent) -> None:
+        folder = found.folder
+        if not self.trials.settle(folder) and folder in self._pruned:
+            run = RunDir(self.root / folder)
+            reason = f"{PRUNED} after epoch {self._pruned[folder]}"
+            run.set_status("interrupted", run.last_step(), reason)
+            self.trials.settle(folder)
+
+    def gives_up(self, found: TrialEvent) -> bool:
+        event, folder = found.event, found.folder
+        search = self.trials.search
+        if search.fields.pruning == "none" or not isinstance(event, EpochDone):
+            return False
+        score = event.record.get(f"val_{search.base.task.row.headline.name}")
+        epoch = event.record["epoch"]
+        if score is not None and self.trials.is_hopeless(folder, epoch, score):
+            self._pruned[folder] = epoch
+        return folder in self._pruned
+
+
+def run_search(trials: Trials, on_event: Callable[[TrialEvent], None]) -> None:
+    from vitcli.runner.machine.device import pick_device
+
+    search, options = trials.search, trials.options
+    with join_drivers(trials.root) as driver:
+        setup = Setup(
+            threads=search.threads,
+            count=worker_count(search.threads, options),
+            pin=options.pin and pick_device(options.device).type == "cpu",
+            request=options.request(),
+            driver=driver,
+        )
+        drive = SearchDrive(trials, setup, on_event)
+        drive.run(drive.first(driver))
+    if drive.is_stopped():
+        done = len(trials.asked()) - len(trials.pending())
+        total = quantity(search.num_trials, "trial")
+        raise drive.stopped_error(f"{done} of {total} done. Continue: {options.command}")

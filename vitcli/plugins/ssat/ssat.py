@@ -16,8 +16,7 @@ from vitcli.core.objectives.objective import Outputs
 from vitcli.core.randomness import seed_of
 from vitcli.core.spec import AugmentSpec, ExperimentSpec
 from vitcli.core.torch_use import pinned
-from vitcli.plugins.mae.mae import NOISE, MaskedTask, draw_noise, mean_errors
-from vitcli.plugins.mae.model import MaskedModel
+from vitcli.plugins.mae.mae import NOISE, MaskedModel, MaskedTask, draw_noise, mean_errors
 from vitcli.plugins.ssat.spec import SsatSpec
 
 OTHERS = "others"
@@ -31,7 +30,7 @@ UNPREDICTABLE = ("crop", "erase", "lam", "box", "own")
 class ClassifyingAutoencoder(MaskedModel):
     """A classifier whose encoder also serves a masked autoencoder."""
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, images: Tensor, others: Tensor | None = None, noise: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Return the logits (B, K); with noise (B, P) also the errors (B,) of the masked patches.
@@ -65,7 +64,6 @@ class Ssat(MaskedTask, Classify):
         return ClassifyingAutoencoder(spec)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the loss, the accuracy on the labelled images and the error of masked patches."""
         logits, errors = self.network(batch["images"], batch[OTHERS], batch[NOISE])
         found = self.class_losses(logits.float(), batch["targets"])
         weight, error = cast(SsatSpec, self.spec.task).class_weight, errors.mean()
@@ -73,7 +71,6 @@ class Ssat(MaskedTask, Classify):
         return {"loss": loss, "accuracy": found["accuracy"], "masked_mse": error.detach()}
 
     def rows(self, data: DataSet, epoch: int) -> EpochPlan:
-        """Return the tables of an epoch, with those of the unlabelled images if there are any."""
         rows = super().rows(data, epoch)
         if data.unlabelled is None:
             return rows
@@ -125,10 +122,8 @@ class Ssat(MaskedTask, Classify):
         return batch | {OTHERS: made["images"]}
 
     def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
-        """Return logits (N, K), labels (N,) and the errors of the reconstructions, each (N,)."""
         errors = self.reconstruction_errors(module, images, flip=flip)
         return super().outputs(module, images, flip=flip) | errors
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
-        """Return the numbers of a classification and those of a reconstruction."""
         return super().measure(outputs) | mean_errors(outputs)

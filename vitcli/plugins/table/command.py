@@ -6,42 +6,42 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
+from vitcli.cli.ablate import refuse_gaps
 from vitcli.cli.console import emit_exactly, line_width, say
 from vitcli.cli.options import Caption, Details, Json, output_option, refuse_caption
-from vitcli.cli.study_output import refuse_gaps
 from vitcli.runner.report.tables import csv_text
 from vitcli.runner.text import portable
 
-Column = partial(typer.Option, metavar="COLUMN")
+Column = partial(Option, metavar="COLUMN")
 
 
 def table(
-    results: Annotated[Path, typer.Argument(metavar="FILE", help="CSV file, one trial a row.")],
+    results: Annotated[Path, Argument(metavar="FILE", help="CSV file, one trial a row.")],
     score: Annotated[str | None, Column(help="Column of the score, if it is not score.")] = None,
     variant: Annotated[str | None, Column(help="Column of the variant.")] = None,
     pairs: Annotated[str | None, Column(help="Column that pairs trials, if not seed.")] = None,
     baseline: Annotated[
-        str | None, typer.Option(metavar="VARIANT", help="Baseline, if it is not the first one.")
+        str | None, Option(metavar="VARIANT", help="Baseline, if it is not the first one.")
     ] = None,
     unit: Annotated[
-        Literal["percent", "fraction", "none"] | None, typer.Option(help="How scores are written.")
+        Literal["percent", "fraction", "none"] | None, Option(help="How scores are written.")
     ] = None,
     lower_is_better: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--lower-is-better/--higher-is-better",
             help="Direction of the score, if its name does not say it.",
         ),
     ] = None,
     margin: Annotated[
-        float | None, typer.Option(help="Margin of equivalence, in the unit of the table.")
+        float | None, Option(help="Margin of equivalence, in the unit of the table.")
     ] = None,
-    plan: Annotated[int | None, typer.Option(metavar="N", help="Number of planned seeds.")] = None,
+    plan: Annotated[int | None, Option(metavar="N", help="Number of planned seeds.")] = None,
     form: Annotated[
         Literal["text", "md", "latex", "csv", "json", "html"],
-        typer.Option("--format", help="Format of the table."),
+        Option("--format", help="Format of the table."),
     ] = "text",
     caption: Caption = None,
     details: Details = False,

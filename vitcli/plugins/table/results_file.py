@@ -1,34 +1,73 @@
 """Results of any program: a CSV file with one trial a row becomes the document of a study."""
 
+import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from itertools import compress, zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
+from vitcli.core.metric import ACCURACY, METRICS, NUMBERS, Metric
 from vitcli.core.metrics.stored import correct
 from vitcli.core.spec import Spec
-from vitcli.plugins.table.score import PREFIX, metric_of_column
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import read_bounded, sha256
 from vitcli.runner.report.tables import csv_text, delimiter_of, read_csv
-from vitcli.runner.run.predictions import (
-    BROKEN_ARCHIVE,
-    MAX_BYTES,
-    Arrays,
-    PerImage,
-    read_array,
-    read_outputs,
-)
+from vitcli.runner.run import predictions
 from vitcli.runner.run.record import RunRecord, State
 from vitcli.runner.study.collect import study_result
 from vitcli.runner.study.result import MIN_PAIRS, Origin, Plan, StudyResult
-from vitcli.runner.text import composed, natural_key, printable, quantity, shorten
+from vitcli.runner.text import composed, natural_key, portable, printable, quantity, shorten
+
+if TYPE_CHECKING:
+    from vitcli.api import ResultTable
+
+
+SHARES, GAINS, ERRORS, LOSSES, SPLITS = (
+    frozenset(words.split())
+    for words in (
+        "acc accuracy acc1 top1 top1acc top1accuracy acc5 top5 top5acc top5accuracy f1 f1score"
+        " macrof1 microf1 auc auroc rocauc ap map precision recall iou miou dice",
+        "score r2 psnr ssim bleu reward",
+        "err error errorrate top1error top1err top5error top5err wer cer ece",
+        "loss nll logloss crossentropy ce bce kl mse rmse mae mape perplexity ppl fid brier",
+        "best final last train val valid validation test eval dev epoch",
+    )
+)
+"""Names of metrics, without underscores. Higher shares and gains, lower errors and losses are
+better; shares and errors are shares of 1. ``SPLITS`` are words beside such a name."""
+PREFIX = re.compile(r"(params|metrics|config|summary)\.", re.IGNORECASE)
+"""What exports of W&B and MLflow write before the name of a column."""
+
+
+def metric_of_column(name: str, *, lower_is_better: bool | None = None) -> Metric | None:
+    """Return what a column of another program measures, such as ``val/acc`` or ``top1_error``.
+
+    It is a row of ``METRICS`` or a metric whose whole name is known. Any other name does not say
+    which direction is better, so it is None unless ``lower_is_better`` says it.
+    """
+    name = PREFIX.sub("", name)
+    words = re.findall(r"[^\W_]+", name.casefold())
+    key = "".join(word for word in words if word not in SPLITS)
+    if re.search(r"[^\w\s/.,@%()\[\]:-]|(?<!\w)-", name):  # -loss is no loss
+        key = ""
+    rows = {each.replace("_", ""): row for each, row in [*METRICS.items(), *NUMBERS.items()]}
+    aliases = dict.fromkeys(("acc", "acc1", "top1", "top1acc", "top1accuracy"), ACCURACY)
+    metric = rows.get(key) or aliases.get(key)
+    if metric is None and key in SHARES | GAINS | ERRORS | LOSSES:
+        unit = "%" if key in SHARES | ERRORS else ""
+        metric = Metric(name=name, label=name, unit=unit, higher_is_better=key in SHARES | GAINS)
+    if lower_is_better is not None:
+        metric = metric or Metric(name=name, label=name)
+        metric = replace(metric, higher_is_better=not lower_is_better)
+    return metric
+
 
 REQUIRED = ("variant", "seed", "score")
 OTHER_NAMES = {"group": "variant", "status": "state"}
@@ -74,6 +113,8 @@ MAX_NAME = 200
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(composed)]
 KnownState = Annotated[State, BeforeValidator(lambda text: STATES.get(text.lower(), text.lower()))]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Body = Sequence[tuple[str, list[str]]]
+"""Place and cells of each row below the header."""
 PlannedSeeds = Annotated[Count, Field(ge=MIN_PAIRS)]
 
 
@@ -235,9 +276,7 @@ def _uses(header: Sequence[str], name: str, choices: Choices) -> list[str]:
     return uses
 
 
-def _rows(
-    header: Sequence[str], uses: Sequence[str], body: Iterable[tuple[str, list[str]]]
-) -> list[Row]:
+def _rows(header: Sequence[str], uses: Sequence[str], body: Body) -> list[Row]:
     rows = []
     for place, cells in body:
         filled = {use: x for use, x in zip(uses, cells, strict=True) if x or use in REQUIRED}
@@ -261,7 +300,7 @@ def _trials(rows: Iterable[Row], numbers: Mapping[str, int]) -> dict[tuple[str, 
 
 
 def _refuse_unclear_variant(
-    name: str, header: Sequence[str], uses: Sequence[str], body: Sequence[tuple[str, list[str]]]
+    name: str, header: Sequence[str], uses: Sequence[str], body: Body
 ) -> None:
     """Refuse a ``Group`` of W&B beside a column whose name rather says that it has the variants."""
     group = header[uses.index("variant")]
@@ -326,12 +365,7 @@ def _may_be_seed(text: str) -> bool:
     return not is_fraction and len(text) <= MAX_NAME
 
 
-def _refuse_hidden_folds(
-    name: str,
-    header: Sequence[str],
-    uses: Sequence[str],
-    body: Sequence[tuple[str, list[str]]],
-) -> None:
+def _refuse_hidden_folds(name: str, header: Sequence[str], uses: Sequence[str], body: Body) -> None:
     """Refuse rows that another column calls folds: no seed says that they share training data."""
     variants = [cells[uses.index("variant")] for _, cells in body]
     for i, column in enumerate(header):
@@ -405,7 +439,7 @@ def _scores(
 def _results(
     name: str,
     scores: Mapping[str, Decimal],
-    images: Mapping[str, PerImage],
+    images: Mapping[str, predictions.PerImage],
     files: Mapping[str, str],
 ) -> dict[str, dict[str, float]]:
     """Return the numbers of each trial. Its score is the mean of its predictions, if known."""
@@ -422,8 +456,8 @@ def _results(
     return results
 
 
-def _images(folder: Path, files: Mapping[str, str]) -> dict[str, PerImage]:
-    images: dict[str, PerImage] = {}
+def _images(folder: Path, files: Mapping[str, str]) -> dict[str, predictions.PerImage]:
+    images: dict[str, predictions.PerImage] = {}
     names: list[tuple[str, ...]] = []
     for place, text in files.items():
         name, colon, inside = text.partition(".npz:")
@@ -431,7 +465,7 @@ def _images(folder: Path, files: Mapping[str, str]) -> dict[str, PerImage]:
         path = folder / file if (folder / file).exists() else Path(file)
         try:
             image, own = _per_image(_arrays(path, inside))
-        except BROKEN_ARCHIVE as error:
+        except predictions.BROKEN_ARCHIVE as error:
             raise InputError(
                 f"{place}: {path} cannot be read as predictions; write 'correct', or 'label' and"
                 f" 'prediction', one number for each image: {error}"
@@ -440,7 +474,9 @@ def _images(folder: Path, files: Mapping[str, str]) -> dict[str, PerImage]:
         rows = {name: row for row, name in enumerate(own)}
         if rows and len(rows) == len(own) == len(names) and rows.keys() == {*names}:
             order = [rows[name] for name in names]
-            image = PerImage(image.scores[order], image.labels[order[: len(image.labels)]])
+            image = predictions.PerImage(
+                image.scores[order], image.labels[order[: len(image.labels)]]
+            )
             own = names
         first = next(iter(images.values()), image)
         is_same = own == names and len(image.scores) == len(first.scores)
@@ -453,18 +489,18 @@ def _images(folder: Path, files: Mapping[str, str]) -> dict[str, PerImage]:
     return images
 
 
-def _arrays(path: Path, inside: str) -> Arrays:
+def _arrays(path: Path, inside: str) -> predictions.Arrays:
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        return {"correct": read_array(read_bounded(path, MAX_BYTES))}
+        return {"correct": predictions.read_array(read_bounded(path, predictions.MAX_BYTES))}
     if suffix not in (".csv", ".tsv"):
-        return read_outputs(read_bounded(path, MAX_BYTES), inside)
+        return predictions.read_outputs(read_bounded(path, predictions.MAX_BYTES), inside)
     table = read_csv(csv_text(path), str(path), exact=True)
     columns = zip(*([cell.strip() for cell in row] for _, row in table), strict=True)
     return {name: np.array([FLAGS.get(x.lower(), x) for x in cells]) for name, *cells in columns}
 
 
-def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]]]:
+def _per_image(arrays: predictions.Arrays) -> tuple[predictions.PerImage, list[tuple[str, ...]]]:
     known = {
         OTHER_ARRAYS.get(name.casefold(), name.casefold()): array for name, array in arrays.items()
     }
@@ -476,9 +512,29 @@ def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]]]:
         if "label" not in known or not {"prediction", "logits"} & known.keys():
             raise ValueError(f"it has only {', '.join(arrays)}")
         scores, labels = correct(known | {"labels": labels})
-    image = PerImage(scores, labels)
+    image = predictions.PerImage(scores, labels)
     if not image.is_sound:
         raise ValueError("no numbers, or not one for each image")
     naming = {"id"} & known.keys() or known.keys() - OF_IMAGES
     others = [known[name] for name in sorted(naming) if known[name].shape == scores.shape]
     return image, [*zip(*(array.astype(str).tolist() for array in others), strict=True)]
+
+
+def table(
+    results: Any, on_message: Callable[[str], object], choices: Mapping[str, Any]
+) -> "ResultTable":
+    """Return the table of a CSV file or a data frame: ``vitcli.table``."""
+    from vitcli.api import ResultTable
+
+    chosen = Choices.of(**choices)
+    is_frame = hasattr(results, "to_csv")
+    if not is_frame and not isinstance(results, str | os.PathLike):
+        kind = type(results).__name__
+        raise ConfigError(f"vitcli.table: {kind}: must be a CSV file or a data frame of pandas")
+    what = "frame" if is_frame else repr(portable(str(results)))
+    call = f"vitcli.table({', '.join([what, *(f'{k}={v!r}' for k, v in choices.items())])})"
+    text = results.to_csv(index=False) if is_frame else csv_text(Path(results))
+    document, unused = read_text(text, "frame" if is_frame else str(results), chosen, call)
+    if unused:
+        on_message(f"not used: {', '.join(unused)}")
+    return ResultTable(document, source=None if is_frame else Path(results))

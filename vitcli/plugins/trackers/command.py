@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Option
 
-from vitcli.cli import complete
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import Json, Offline, check_trackers, exclude, output_option
+from vitcli.cli.options import Json, Offline, OwnRun, check_trackers, exclude, output_option
 from vitcli.runner.errors import UserError, summarize_failures
 from vitcli.runner.report.report import Fact, Report
 from vitcli.runner.text import quantity
@@ -16,16 +15,11 @@ from vitcli.runner.text import quantity
 def export(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="RUN",
-            help="Runs, or folders of runs and studies.",
-            show_default="runs",
-            autocompletion=complete.own_run,
-        ),
+        OwnRun(help="Runs, or folders of runs and studies.", show_default="runs"),
     ] = None,
     form: Annotated[
         Literal["csv", "wandb", "mlflow", "trackio"],
-        typer.Option("--format", help="CSV files or a tracker."),
+        Option("--format", help="CSV files or a tracker."),
     ] = "csv",
     output: Annotated[
         Path | None, output_option("FOLDER", "Folder of the CSV files.", "runs-csv")

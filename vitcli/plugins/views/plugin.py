@@ -2,5 +2,5 @@ from vitcli.plugin import Plugin
 
 plugin = Plugin(
     about="what trainings on several views of an image share",
-    rows={"number": {"knn_accuracy": "vitcli.plugins.views.numbers:knn_accuracy"}},
+    rows={"number": {"knn_accuracy": "vitcli.plugins.views.spec:knn_accuracy"}},
 )

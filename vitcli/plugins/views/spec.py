@@ -4,11 +4,16 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from vitcli.core.metric import accuracy_of_outputs
 from vitcli.core.spec.data import AugmentSpec, DataSpec
 from vitcli.core.spec.model import ModelSpec, PatchSpec
 from vitcli.core.spec.rows import AcceptsList, Probability
 from vitcli.core.spec.task import TaskSpec
 from vitcli.core.spec.train import TrainSpec
+
+knn_accuracy = accuracy_of_outputs(name="knn_accuracy", label="k-NN accuracy", short="k-NN")
+"""Accuracy of ``core.metrics.knn.leave_one_out_knn`` on the features of a split."""
+
 
 Area = Annotated[float, Field(gt=0, le=1)]
 Areas = Annotated[tuple[Area, Area], AcceptsList]

@@ -1,19 +1,27 @@
-"""The base class of tasks that compare views of an image, and what their modules consist of.
+"""Tasks that compare random views of images (multi-crop), and what their modules consist of.
 
-Axes: B batch, N images, G global views, L local views, C channels, H W pixels of an image, h w
-pixels of a view, D features of the encoder, F width, K classes, R images of a picture.
+The views are tables that are drawn once an epoch and applied at once. The draws are functions of
+(seed, epoch, image). All changes of the colours of a view that are linear are one matrix, so a
+batch of views costs one ``grid_sample`` and a few elementwise passes.
+
+Axes: N images of the data set, B batch, V views, G global views, L local views, C channels, H W
+pixels of an image, h w pixels of a view, D features of the encoder, F width, K classes, R images of
+a picture. Colours of the tables are in [0, 1].
+
+Multi-crop: Caron et al. 2020, https://arxiv.org/abs/2006.09882
 """
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from vitcli.core.data.augment import standardize
-from vitcli.core.data.batches import Batch, EpochPlan, limit_images, num_batches
+from vitcli.core.data.batches import Batch, EpochPlan, epoch_order, limit_images, num_batches
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import score
@@ -23,9 +31,204 @@ from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.objectives.pictures import Grid, Heat, Picture
 from vitcli.core.ops.backend import Gelu, Linear
-from vitcli.core.randomness import Draws
-from vitcli.plugins.views.multi_crop import make_views, view_rows
+from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.plugins.views.spec import ViewsSpec
+
+RATIO = (3 / 4, 4 / 3)
+"""Smallest and largest width / height of a crop, as in Inception-style training."""
+BRIGHTNESS, CONTRAST, SATURATION, HUE = 0.4, 0.4, 0.2, 0.1
+"""Strengths of DINO's colour jitter; the hue is a share of a full turn."""
+LUMA = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue in a grey image (ITU-R BT.601)."""
+BLUR = (0.1, 2.0)
+"""Smallest and largest standard deviation of the blur in pixels of the view."""
+
+
+def view_rows(
+    num_images: int, in_chans: int, spec: ViewsSpec, *, seed: int, epoch: int, size: Size = (1, 1)
+) -> EpochPlan:
+    """Return the order and all random parameters of an epoch's views, on the CPU.
+
+    ``global.NAME`` and ``local.NAME`` are the tables of :func:`draw_views`. ``size`` is that of the
+    images.
+    """
+    order = epoch_order(num_images, seed, epoch)
+    rows = {"index": order}
+    for kind, count in (("global", spec.num_global), ("local", spec.num_local)):
+        if count:
+            generator = keyed_generator(seed, epoch, "views", kind)
+            tables = draw_views(num_images, in_chans, spec, kind, generator, size)
+            rows |= {f"{kind}.{name}": table[order] for name, table in tables.items()}
+    return rows
+
+
+def draw_views(
+    num_images: int,
+    in_chans: int,
+    spec: ViewsSpec,
+    kind: str,
+    generator: Generator,
+    size: Size = (1, 1),
+) -> EpochPlan:
+    """Draw the parameters of all global or all local views.
+
+    ``box`` (N, V, 4) and ``color`` (N, V, C, C + 1) are those of :func:`crop_views` and
+    :func:`mix_colors`. ``blur`` (N, V) is the weight of :func:`blur`, ``solarize`` (N, V) bool. The
+    last two exist only if the spec uses them.
+    """
+    is_global = kind == "global"
+    count = spec.num_global if is_global else spec.num_local
+    shape = (num_images, count)
+    areas = spec.global_scale if is_global else spec.local_scale
+    has_its_shape = is_global and spec.global_size is None
+    aspect = 1.0 if has_its_shape else size[0] / size[1]
+    tables = {
+        "box": draw_boxes(shape, areas, spec.flip, generator, aspect),
+        "color": draw_colors(shape, in_chans, spec, generator),
+    }
+    if spec.blur:
+        sigma = _uniform(shape, *BLUR, generator)
+        tail = (-0.5 / sigma.square()).exp()
+        tables["blur"] = tail / (1 + 2 * tail) * _coin(shape, spec.blur, generator)
+    if spec.solarize and is_global:
+        tables["solarize"] = _coin(shape, spec.solarize, generator)
+        tables["solarize"][:, torch.arange(count) != 1] = False
+    return tables
+
+
+def draw_boxes(
+    shape: tuple[int, int],
+    areas: tuple[float, float],
+    flip: float,
+    generator: Generator,
+    aspect: float = 1.0,
+) -> Tensor:
+    """Draw crops (N, V, 4): left, top, width and height as shares of the image.
+
+    ``areas`` are the smallest and largest share, and ``aspect`` is height / width of the image for
+    square views, 1 for views of its own shape. A mirrored view has its right edge as ``left`` and a
+    negative width. As in torchvision's RandomResizedCrop the area is uniform and the ratio
+    log-uniform. Deviations: a side that is longer than the image is clipped, where torchvision
+    draws again; places are not rounded; a view of the image's own shape has the ratio relative to
+    that shape.
+    """
+    area = _uniform(shape, *areas, generator)
+    ratio = _uniform(shape, math.log(RATIO[0]), math.log(RATIO[1]), generator).exp() * aspect
+    width, height = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
+    left = (1 - width) * _uniform(shape, 0, 1, generator)
+    top = (1 - height) * _uniform(shape, 0, 1, generator)
+    mirrored = _coin(shape, flip, generator)
+    left, width = left + width * mirrored, torch.where(mirrored, -width, width)
+    return torch.stack([left, top, width, height], dim=-1)
+
+
+def crop_views(images: Tensor, box: Tensor, size: Size) -> Tensor:
+    """Return bilinear samples of crops: (B, C, H, W), (B, V, 4) -> (B, V, C, h, w).
+
+    Deviation from DINO's code, which resizes with bicubic filters. Pixels are not averaged where a
+    crop is larger than its view.
+    """
+    (height, width), (batch, views) = size, box.shape[:2]
+    x = (torch.arange(width, device=box.device) + 0.5) / width
+    y = (torch.arange(height, device=box.device) + 0.5) / height
+    left, top, across, down = (2 * box).unsqueeze(-1).unbind(2)  # (B, V, 1) each
+    x, y = left + across * x - 1, top + down * y - 1  # (B, V, w), (B, V, h)
+    full = (batch, views, height, width)
+    grid = torch.stack([x[:, :, None].expand(full), y[..., None].expand(full)], dim=-1)
+    found = F.grid_sample(
+        images, grid.flatten(1, 2), padding_mode="border", align_corners=False
+    )  # (B, C, V h, w)
+    return found.unflatten(2, (views, height)).transpose(1, 2)
+
+
+def draw_colors(
+    shape: tuple[int, int], in_chans: int, spec: ViewsSpec, generator: Generator
+) -> Tensor:
+    """Draw matrices (N, V, C, C + 1): new colour = matrix @ (colour, 1).
+
+    Colour jitter as in DINO, then grey, then random mixing. Deviations: the order of the jitters is
+    fixed, contrast is relative to mid-grey instead of the mean of the image, hue turns the colours
+    about the grey axis, and colours are clipped once at the end. Saturation, hue and grey need RGB.
+    """
+    eye = torch.eye(in_chans)
+    light, contrast, saturation = (
+        _uniform(shape, 1 - strength, 1 + strength, generator)[..., None, None]
+        for strength in (BRIGHTNESS, CONTRAST, SATURATION)
+    )
+    angle = 2 * math.pi * _uniform(shape, -HUE, HUE, generator)
+    jittered = light * contrast * eye
+    if in_chans == 3:
+        jittered = turn_hue(angle) @ (gray_matrix() + saturation * (eye - gray_matrix())) @ jittered
+    is_jittered = _coin(shape, spec.jitter, generator)[..., None, None]
+    matrix = torch.where(is_jittered, jittered, eye)
+    shift = torch.where(is_jittered, 0.5 * (1 - contrast), 0.0).expand(*shape, in_chans, 1)
+    is_gray = _coin(shape, spec.gray, generator)[..., None, None]
+    if in_chans == 3:
+        matrix = torch.where(is_gray, gray_matrix() @ matrix, matrix)
+    if spec.color_mix:
+        mixing = torch.randn(*shape, in_chans, in_chans, generator=generator) / in_chans**0.5
+        mixing = torch.where(_coin(shape, spec.color_mix, generator)[..., None, None], mixing, eye)
+        matrix, shift = mixing @ matrix, mixing @ (shift - 0.5) + 0.5
+    return torch.cat([matrix, shift], dim=-1)
+
+
+def gray_matrix() -> Tensor:
+    return torch.tensor(LUMA).expand(3, 3)
+
+
+def turn_hue(angle: Tensor) -> Tensor:
+    """Return rotations about the grey axis: (...) radians -> (..., 3, 3). Rodrigues' formula."""
+    cos, sin = angle.cos()[..., None, None], angle.sin()[..., None, None]
+    cross = torch.tensor([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]]) / 3**0.5
+    return cos * torch.eye(3) + sin * cross + (1 - cos) / 3
+
+
+def mix_colors(views: Tensor, color: Tensor) -> Tensor:
+    """Return new colours, clipped to [0, 1]: (B, V, C, h, w), (B, V, C, C + 1) -> same shape."""
+    columns = color[..., None, None].unbind(3)  # C + 1 times (B, V, C, 1, 1)
+    mixed = columns[-1].expand_as(views)
+    for channel, column in enumerate(columns[:-1]):
+        mixed = torch.addcmul(mixed, column, views[:, :, channel : channel + 1])
+    return mixed.clamp(0, 1)
+
+
+def blur(views: Tensor, weight: Tensor) -> Tensor:
+    """Blur with the kernel (a, 1 - 2a, a) in both directions: (B, V, C, h, w), (B, V) a.
+
+    Three pixels are a tenth of a view of 32 pixels, as the 23 of DINO are of 224.
+    """
+    a = weight[:, :, None, None, None]
+    for dim in (-1, -2):
+        length = views.shape[dim]
+        place = torch.arange(length, device=views.device)
+        before = views.index_select(dim, (place - 1).clamp(min=0))
+        after = views.index_select(dim, (place + 1).clamp(max=length - 1))
+        views = views + a * (before + after - 2 * views)
+    return views
+
+
+def make_views(pixels: Tensor, tables: EpochPlan, size: Size) -> Tensor:
+    """Return views with colours in [0, 255]: (B, C, H, W) uint8 -> (B, V, C, h, w) float32.
+
+    A pure function of tensors on one device; the host decides and waits for nothing.
+    """
+    views = crop_views(pixels.float() / 255, tables["box"], size)
+    views = mix_colors(views, tables["color"])
+    if "blur" in tables:
+        views = blur(views, tables["blur"])
+    if "solarize" in tables:
+        inverted = tables["solarize"][:, :, None, None, None] & (views >= 0.5)
+        views = torch.where(inverted, 1 - views, views)
+    return 255 * views
+
+
+def _uniform(shape: tuple[int, ...], low: float, high: float, generator: Generator) -> Tensor:
+    return low + (high - low) * torch.rand(shape, generator=generator)
+
+
+def _coin(shape: tuple[int, ...], share: float, generator: Generator) -> Tensor:
+    return torch.rand(shape, generator=generator) < share
+
 
 STD = 0.02
 QUERIES = {"centre": (0.5, 0.5), "upper left": (0.25, 0.25), "lower right": (0.75, 0.75)}
@@ -92,12 +295,10 @@ class ViewTask(Task):
         return {"logits": logits, "labels": labels}
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
-        """Return the share of images whose label most of their nearest neighbours have."""
         return {"knn_accuracy": score(outputs["logits"], outputs["labels"]).accuracy}
 
     @torch.inference_mode()
     def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
-        """Return the views of test images, and the similarity of their patches if it is defined."""
         pixels = data.test.pixels[index]
         num, chans, *size = pixels.shape
         seed, shape = self.spec.seed, (size[0], size[1])

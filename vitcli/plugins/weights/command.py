@@ -3,29 +3,21 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from vitcli.cli import complete
+from vitcli.cli import options as shared
 from vitcli.cli.chosen import load_changed
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import (
-    DataDir,
-    Format,
-    Offline,
-    RunName,
-    Sets,
-    output_option,
-    refuse_empty,
-    run_folder,
-)
+from vitcli.cli.options import output_option, refuse_empty, run_folder
 from vitcli.runner.report.report import Report, facts_of
 
 Source = Annotated[
-    str, typer.Argument(metavar="FILE", help="Weights file: .pt of torch.save, or .safetensors.")
+    str, Argument(metavar="FILE", help="Weights file: .pt of torch.save, or .safetensors.")
 ]
 As = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="EXPERIMENT",
         help="Name or file of the experiment that describes the model.",
         autocompletion=complete.experiment,
@@ -34,7 +26,7 @@ As = Annotated[
 Output = Annotated[Path | None, output_option("FOLDER", "Run folder to write.", "runs/NAME")]
 ClassOrder = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="natural|A,B,...",
         help="Order of the classes in the file's head; timm's is natural (2 before 10).",
         show_default="as in the data set",
@@ -45,13 +37,13 @@ ClassOrder = Annotated[
 def import_(
     source: Source,
     experiment: As,
-    name: RunName = None,
+    name: shared.RunName = None,
     output: Output = None,
     class_order: ClassOrder = None,
-    sets: Sets = None,
-    data_dir: DataDir = None,
-    offline: Offline = False,
-    form: Format = "text",
+    sets: shared.Sets = None,
+    data_dir: shared.DataDir = None,
+    offline: shared.Offline = False,
+    form: shared.Format = "text",
 ) -> None:
     """Create a run from weights that another program trained.
 
@@ -63,7 +55,7 @@ def import_(
     Example:
       vitcli import vit.pt cifar10-tiny
     """
-    from vitcli.plugins.weights.convert import import_weights
+    from vitcli.plugins.weights.tensors import import_weights
     from vitcli.runner.experiment.config import parse_sets
 
     refuse_empty("FILE", source)
