@@ -72,7 +72,6 @@ def split_name(name: str) -> tuple[DataReader, str] | None:
 
 
 def list_own() -> str:
-    """Return the forms of a name of the user's own pictures, for messages."""
     return ", ".join(
         f"{name}:{'PATH' if row.is_path else 'NAME'}" for name, row in DATA_READERS.items()
     )
@@ -137,7 +136,6 @@ class AugmentSpec(Spec):
 
     @property
     def mixes(self) -> bool:
-        """Return whether MixUp or CutMix is on."""
         return self.mixup > 0 or self.cutmix > 0
 
     @model_validator(mode="after")

@@ -126,7 +126,6 @@ class TaskRow(SpecRow):
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Return the names of the headline metric and of all recorded numbers."""
         return tuple(dict.fromkeys([self.headline.name, *self.recorded]))
 
 

@@ -100,7 +100,6 @@ class BatchedMuon(torch.optim.Muon):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """Update the parameters. ``closure`` is not supported."""
         assert closure is None
         for group in self.param_groups:
             by_shape = defaultdict(list)

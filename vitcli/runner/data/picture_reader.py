@@ -124,7 +124,6 @@ def read_each(
 
 
 def sizes_of(folder: PictureFolder) -> Iterator[Size]:
-    """Yield the size of each picture whose header can be read."""
     for array in folder.arrays:
         yield from repeat((array.shape[2], array.shape[3]), array.shape[0])
     if folder.arrays:
@@ -320,7 +319,6 @@ def _near(
 
 
 def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
-    """Return notes on unreadable pictures, and on pictures of ``data`` that look the same."""
     label: dict[str, int] = {}
     for images in (data.train, data.test):
         label |= zip(images.names, images.labels.tolist(), strict=True)

@@ -87,7 +87,6 @@ def experiment_files() -> dict[str, Path]:
 
 
 def find_experiment(name: str, beside: Path | None = None) -> Path:
-    """Return the file of an experiment, given its name or path."""
     if name.endswith((".yaml", ".yml")) or "/" in name:
         path = (beside / name) if beside else Path(name)
         if path.is_dir():

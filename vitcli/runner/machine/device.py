@@ -77,7 +77,6 @@ def cpu_kind() -> str:
 
 
 def has_amx() -> bool:
-    """Return whether CPU and operating system support AMX bf16 tiles."""
     check = getattr(torch.cpu, "_is_amx_tile_supported", bool)
     return platform.system() == "Linux" and platform.machine() == "x86_64" and bool(check())
 

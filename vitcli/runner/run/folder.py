@@ -129,7 +129,6 @@ class RunDir:
 
     @property
     def rerun_command(self) -> str:
-        """Return the command that trains this run again, from its config.yaml."""
         return self.command("train", of_config=True, more=["-o", str(self.path), "--rerun"])
 
     @property
@@ -137,7 +136,6 @@ class RunDir:
         return BUNDLED.resolve() in self.path.resolve().parents
 
     def require_own(self) -> None:
-        """Refuse to change a bundled model."""
         if self.is_bundled:
             raise ConfigError(f"{self.name} is a bundled model and is only read")
 
@@ -176,11 +174,9 @@ class RunDir:
         return sha256(read_bounded(self.path / "config.yaml", MAX_BYTES))
 
     def last_step(self) -> int:
-        """Return the step of the newest checkpoint; 0 if there is none."""
         return max(steps(self.checkpoints), default=0)
 
     def config(self) -> dict[str, Any]:
-        """Read config.yaml as plain data."""
         return self._parsed()[0]
 
     def spec(self) -> ExperimentSpec:
@@ -266,7 +262,6 @@ class RunDir:
 
 @contextmanager
 def _damage() -> Iterator[None]:
-    """Turn what is wrong with a stored configuration into an InputError."""
     try:
         yield
     except OwnCodeError:

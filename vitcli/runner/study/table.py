@@ -109,7 +109,6 @@ def mflop_text(row: VariantResult) -> str:
 
 
 def _for_print(doc: StudyResult, table: Table) -> Table:
-    """Return the table with a legend, and with a dash where a p-value needs more seeds."""
     numbers = compare(doc)
     rows = tuple(
         tuple(

@@ -47,7 +47,6 @@ def build_training(
     *,
     kernels: str | None = None,
 ) -> Training:
-    """Return a training of a module on the device of the data, with the kernels of its machine."""
     device = data.train.pixels.device
     if device.type == "cpu":
         keep_freed_memory()
@@ -120,7 +119,6 @@ def synchronise(module: nn.Module, device: torch.device) -> None:
 def is_alone(
     what: str, field: str, is_asked: bool | None, on_message: Callable[[str], None]
 ) -> bool:
-    """Return whether there is a single process, which ``what`` needs, and say so if not."""
     if ranks.size() == 1:
         return True
     if is_asked:

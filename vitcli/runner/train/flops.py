@@ -113,7 +113,6 @@ def operations_of(spec: ExperimentSpec) -> Operations:
 
 
 def training_flops(spec: ExperimentSpec) -> int:
-    """Return the floating-point operations of all steps of a training."""
     epochs = spec.train.epochs
     return _described(spec)(epochs)[0] if epochs else 0
 
@@ -164,7 +163,6 @@ def with_statistics(spec: ExperimentSpec) -> ExperimentSpec:
 
 
 def random_data(spec: ExperimentSpec, count: int, device: torch.device) -> DataSet:
-    """Return ``count`` random images on the device, in the shape that the model takes."""
     generator = torch.Generator().manual_seed(0)
     num_classes = spec.model.num_classes or 1
     shape = (count, spec.model.in_chans or 1, *(spec.model.img_size or (1, 1)))

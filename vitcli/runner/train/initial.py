@@ -64,7 +64,6 @@ def initial_module(
 
 
 def refuse_source(run: RunDir, spec: ExperimentSpec, first: RunDir | Path | None) -> None:
-    """Refuse to delete a run whose weights a new training needs."""
     if run.path.resolve() in [source.path.resolve() for source in _sources(spec, first)]:
         raise ConfigError(
             f"--rerun would delete {run.path}, whose weights this training needs; choose another"
@@ -173,7 +172,6 @@ def tensor_fields(model: ModelSpec) -> dict[str, Any]:
 def _fit_positions(
     weights: dict[str, Tensor], model: ImageModel, source: RunDir, on_message: Callable[[str], None]
 ) -> dict[str, Tensor]:
-    """Return the weights with learned positions for the grid of the model."""
     table, own = weights.get(POSITIONS), model.state_dict().get(POSITIONS)
     if table is None or own is None or not isinstance(model, TokenModel):
         return weights

@@ -205,7 +205,6 @@ def prepare(experiment: Experiment, request: Request) -> Plan:
 
 
 def chosen_folder(experiment: Experiment, request: Request) -> RunDir:
-    """Return the run folder of a training; refuse a ``--data-dir`` that it does not read."""
     spec = experiment.spec
     run = RunDir(request.output or default_path(experiment.name, spec, experiment.changed))
     continues = request.resume and run.exists
@@ -240,7 +239,6 @@ def finished_run(experiment: Experiment, request: Request) -> RunRecord | None:
 
 
 def stored_run(experiment: Experiment, request: Request, run: RunDir) -> RunRecord | None:
-    """Return what a run folder holds; refuse a run that the request cannot continue."""
     if request.rerun or not run.exists:
         return None
     run.refuse_use()
@@ -339,7 +337,6 @@ def read_images(experiment: Experiment, request: Request) -> tuple[ExperimentSpe
 
 
 def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:
-    """Refuse to start a training whose test images are training images, too."""
     if data.leaks and not spec.data.allow_leaks:
         raise InputError(
             f"{quantity(len(data.leaks), 'test picture')} of {len(data.test):,} found in the"
@@ -380,7 +377,6 @@ def first_run(
 
 
 def pretraining_of(experiment: Experiment) -> Experiment | None:
-    """Return the pre-training of an experiment, if it has one."""
     spec = experiment.spec.pretraining
     if spec is None:
         return None

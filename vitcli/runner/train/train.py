@@ -79,7 +79,6 @@ def open_run(plan: Plan) -> Iterator[RunDir]:
 
 
 def refuse_other_writer(plan: Plan) -> None:
-    """Refuse a run that another process has trained or removed since the plan was made."""
     before = plan.before
     now = read_record(plan.run) if plan.run.exists and not plan.request.rerun else None
     if (now and (now.status, now.step)) != (before and (before.status, before.step)):
@@ -87,7 +86,6 @@ def refuse_other_writer(plan: Plan) -> None:
 
 
 def describe(plan: Plan) -> dict[str, Any]:
-    """Return the content of meta.json."""
     before, spec, training = plan.before, plan.spec, plan.training
     arithmetic = {name: getattr(training, name) for name in ("precision", "kernels", "compiled")}
     if ranks.size() > 1:
@@ -118,7 +116,6 @@ def describe(plan: Plan) -> dict[str, Any]:
 
 
 def describe_sources(plan: Plan) -> dict[str, Any]:
-    """Return the runs that a training starts from and is taught by."""
     sources: dict[str, Any] = {}
     if isinstance(plan.first, RunDir):
         if plan.spec.pretrain:
