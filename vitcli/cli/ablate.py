@@ -142,8 +142,7 @@ def ablate(
       vitcli ablate study-finetune --data imagefolder:pictures
     """
     from vitcli.runner.data.find import refuse_unused_folder
-    from vitcli.runner.experiment.seeds import parse_seeds
-    from vitcli.runner.study.definition import default_root, load_study, select
+    from vitcli.runner.study.definition import default_root, load_study, parse_seeds, select
 
     exclude({"--dry-run": dry_run, "--status": status, "--table-only": table_only})
     has_shape = form != "text" and not (form == "json" and (status or dry_run))
@@ -289,7 +288,7 @@ def show_table(
     study = request.study
     doc = read_results(study, request.root, request.names, saved, states=states)
     if request.form == "trials":
-        from vitcli.runner.study.trials_file import trials_csv
+        from vitcli.runner.study.table import trials_csv
 
         emit_exactly(trials_csv(doc, states))
     else:

@@ -178,7 +178,7 @@ def encoder(
             map_metadata(explanation) | {"maps": explanation.maps.tolist()}, indent=1
         ).encode()
     if form == "html":
-        from vitcli.runner.attn_map.pages import page_writer
+        from vitcli.runner.attn_map.explain import page_writer
 
         if smooth:
             raise ConfigError("--format html shows the patches as they are; leave out --smooth")

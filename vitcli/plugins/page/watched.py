@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from vitcli.runner.errors import InputError
-from vitcli.runner.overview.study_folder import read_study
+from vitcli.runner.overview.progress import read_study
 from vitcli.runner.run.folder import RUNS, list_runs
 
 

@@ -24,7 +24,6 @@ from vitcli.runner.experiment.config import (
     parse_experiment,
 )
 from vitcli.runner.experiment.problems import KINDS, describe, field_names
-from vitcli.runner.experiment.seeds import MAX_SEED
 from vitcli.runner.experiment.yaml_text import (
     Places,
     Purpose,
@@ -34,6 +33,7 @@ from vitcli.runner.experiment.yaml_text import (
     read_purpose,
 )
 from vitcli.runner.files import sha256
+from vitcli.runner.study.definition import MAX_SEED
 from vitcli.runner.study.plan import model_size
 from vitcli.runner.text import did_you_mean, quantity
 
