@@ -9,15 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from vitcli.core.spec.rows import (
-    AcceptsList,
-    Channels,
-    Probability,
-    Row,
-    RowOf,
-    Size,
-    Spec,
-)
+from vitcli.core.spec.rows import AcceptsList, Channels, Probability, Row, RowOf, Size, Spec
 from vitcli.plugin import Registry, Target, missing_for
 
 FORMATS = "vitcli.runner.data.formats"

@@ -8,11 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from vitcli.core.metric import (
-    ACCURACY,
-    METRICS,
-    Metric,
-)
+from vitcli.core.metric import ACCURACY, METRICS, Metric
 from vitcli.core.spec.data import DataSpec
 from vitcli.core.spec.families import FAMILY
 from vitcli.core.spec.model import ModelSpec
@@ -139,7 +135,7 @@ TASKS |= {
         reports=("loss", "accuracy"),
         recorded=("loss", "accuracy"),
         classifies=True,
-    ),
+    )
 }
 """The table of tasks by name."""
 

@@ -73,10 +73,7 @@ class Table:
 
 
 def make_table(
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    numeric: Iterable[int] = (),
-    **fields: Any,
+    header: Sequence[str], rows: Iterable[Sequence[str]], numeric: Iterable[int] = (), **fields: Any
 ) -> Table:
     right = {*numeric}
     columns = (Column(head, "r" if i in right else "l") for i, head in enumerate(header))

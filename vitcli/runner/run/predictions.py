@@ -39,10 +39,7 @@ MAX_CLASSES = 1 << 20
 """A label above it is damage; a table by class takes memory for every label below it."""
 FOREIGN = "not the predictions of this task"
 OBJECTS = "an array of Python objects; save it with .astype(str)"
-HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
+HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 SHORTEST_HEADER = 12
 """Bytes of version and length, before the line of text that ends a header."""
 

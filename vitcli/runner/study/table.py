@@ -10,14 +10,7 @@ from typing import Any
 from vitcli.core.metric import Metric
 from vitcli.plugin import load_target, missing_for
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.report.tables import (
-    DASH,
-    Column,
-    Table,
-    to_csv,
-    to_markdown,
-    to_text,
-)
+from vitcli.runner.report.tables import DASH, Column, Table, to_csv, to_markdown, to_text
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.design import crossed_design

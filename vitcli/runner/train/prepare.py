@@ -28,12 +28,7 @@ from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.run.checkpoint import Checkpoint, resumable_checkpoint
 from vitcli.runner.run.folder import RUNS, RunDir, default_path, find_run
 from vitcli.runner.run.listing import refuse_foreign_files
-from vitcli.runner.run.record import (
-    RunRecord,
-    describe_other_images,
-    headline_key,
-    read_record,
-)
+from vitcli.runner.run.record import RunRecord, describe_other_images, headline_key, read_record
 from vitcli.runner.text import ignore_message, listed, quantity
 from vitcli.runner.train.build import build_training, compile_training, settings
 from vitcli.runner.train.events import Event

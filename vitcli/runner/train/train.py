@@ -23,13 +23,7 @@ from vitcli.runner.text import quantity
 from vitcli.runner.train.exactness import describe_changes, edited_configuration
 from vitcli.runner.train.finish import describe_cost_of, finish
 from vitcli.runner.train.hooks import hooks_of
-from vitcli.runner.train.prepare import (
-    Plan,
-    Request,
-    changes_of,
-    finished_run,
-    prepare,
-)
+from vitcli.runner.train.prepare import Plan, Request, changes_of, finished_run, prepare
 from vitcli.runner.train.ranks import device_of_rank
 from vitcli.runner.train.trainer import Hook, Trainer
 

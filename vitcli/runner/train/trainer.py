@@ -11,13 +11,7 @@ from vitcli.core.data.source import Images
 from vitcli.core.objectives.objective import Outputs
 from vitcli.core.torch_use import to_host
 from vitcli.core.train.training import SKIPPED, Step
-from vitcli.runner.errors import (
-    DivergedError,
-    InputError,
-    ResourceError,
-    StoppedError,
-    UserError,
-)
+from vitcli.runner.errors import DivergedError, InputError, ResourceError, StoppedError, UserError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.machine.device import arithmetic
 from vitcli.runner.machine.resources import as_resource_error
