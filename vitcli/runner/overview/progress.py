@@ -4,7 +4,6 @@ Reading is cheap and never fails, so that it can be repeated meanwhile; a file i
 after it has changed.
 """
 
-import os
 import re
 import shlex
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
+from vitcli.runner.data.listing import file_version
 from vitcli.runner.engines.drivers import PLAN, other_drivers
 from vitcli.runner.files import readable_json
 from vitcli.runner.run.folder import FILES, RESULT_STATES, RunDir, list_runs
@@ -152,21 +152,12 @@ class Watcher:
         return self._record(run, name, str(variant) if variant.parts else name)
 
     def _record(self, run: RunDir, name: str, variant: str) -> RunRecord:
-        now = [_signature(run.path / name) for name in FILES]
+        now = [file_version(run.path / name) for name in FILES]
         then, record = self._records.get(run.path, (None, None))
         if record is None or then != now:
             record = read_record(run).changed(name=name, variant=variant)
             self._records[run.path] = now, record
         return record.at_this_moment()
-
-
-def _signature(path: Path) -> tuple[int, int, int]:
-    """Return what changes with a file: (time in ns, bytes, inode); zeros if there is no file."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return 0, 0, 0
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def epoch_seconds(run: RunRecord) -> float | None:

@@ -241,23 +241,19 @@ class RunDir:
         with hold_folder(self.path, "another process is using this run", timeout):
             yield
 
-    def refuse_use(self) -> None:
+    def refuse_use(self, timeout: float = 0.5) -> None:
         """Raise InUseError if another process holds the lock. Creates no lock file."""
         if (self.path / LOCK).exists():
-            with suppress(OSError), self.lock():  # a read-only copy: no process can train in it
+            # an OSError: a read-only copy, in which no process can train
+            with suppress(OSError), self.lock(timeout):
                 pass
 
     def is_in_use(self) -> bool:
-        """Return whether a process holds the lock. Creates no lock file."""
-        if not (self.path / LOCK).exists():
-            return False
         try:
-            with self.lock(timeout=0):
-                return False
+            self.refuse_use(timeout=0)
         except InUseError:
             return True
-        except OSError:  # a read-only copy: no process can train in it
-            return False
+        return False
 
 
 @contextmanager

@@ -21,7 +21,6 @@ from vitcli.runner.train.exactness import is_exact
 from vitcli.runner.train.flops import count_operations
 from vitcli.runner.train.trainer import NO_BEST, Trainer
 
-NUM_IMAGES = 8
 ABOUT = ("experiment", "config_hash", "seed", "commit", "dirty", "hardware")
 """Entries of meta.json beside the numbers of a stopped training, which may be copied elsewhere."""
 COSTS = ("train_flops", "train_seconds")

@@ -109,7 +109,9 @@ def flops_of_epochs(spec: ExperimentSpec, num_train: int) -> Callable[[int], tup
 
 def operations_of(spec: ExperimentSpec) -> Operations:
     """Return ``count_operations`` for random images."""
-    return count_operations(spec, random_batch(spec))
+    known = with_statistics(spec)
+    data = random_data(known, spec.train.batch_size, torch.device("cpu"))
+    return count_operations(spec, next(task_class(spec)(known, new_module(known)).batches(data, 0)))
 
 
 def training_flops(spec: ExperimentSpec) -> int:
@@ -148,12 +150,6 @@ def epochs_within(spec: ExperimentSpec, most: int) -> tuple[int, int]:
 
     epochs = max(1, bisect_right(range(1, MAX_EPOCHS + 1), most, key=flops))
     return epochs, flops(epochs)
-
-
-def random_batch(spec: ExperimentSpec) -> Batch:
-    spec, device = with_statistics(spec), torch.device("cpu")
-    data = random_data(spec, spec.train.batch_size, device)
-    return next(task_class(spec)(spec, new_module(spec)).batches(data, 0))
 
 
 def with_statistics(spec: ExperimentSpec) -> ExperimentSpec:
