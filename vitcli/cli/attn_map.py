@@ -154,7 +154,7 @@ def choose_model(
     from vitcli.runner.run.folder import RunDir, find_run
 
     if run is not None and (published := split_published(run)):
-        from vitcli.runner.weights import published_weights
+        from vitcli.runner.evaluate.weights import published_weights
 
         family, name = published
         weights = published_weights(family)

@@ -49,7 +49,6 @@ class TaskSpec(Spec):
 
     @property
     def taught_by(self) -> "TeacherSpec | None":
-        """Return the teacher that the task names."""
         return None
 
     @property

@@ -12,10 +12,9 @@ from vitcli.plugins.timm.spec import TimmSpec
 from vitcli.plugins.weights.tensors import prefix_of, read_tensors
 from vitcli.runner.data.find import is_offline
 from vitcli.runner.errors import InputError
-from vitcli.runner.evaluate.weights import encoder_weights
+from vitcli.runner.evaluate.weights import Listener, PublishedWeights, encoder_weights
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import ignore_message, one_line, quantity
-from vitcli.runner.weights import Listener, PublishedWeights
 
 NET = TimmModel.library_prefix
 HUB_FILE = "model.safetensors"

@@ -45,7 +45,6 @@ SHORTEST_HEADER = 12
 
 
 def save_outputs(path: Path, outputs: "Mapping[str, Tensor]") -> None:
-    """Write the outputs of a task for every image to one .npz file."""
     arrays = {name: tensor.cpu().numpy() for name, tensor in outputs.items()}
     with io.BytesIO() as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]

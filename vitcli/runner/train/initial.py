@@ -21,13 +21,12 @@ from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec, ModelSpec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import teacher_run
-from vitcli.runner.evaluate.weights import encoder_weights
+from vitcli.runner.evaluate.weights import encoder_weights, published_weights
 from vitcli.runner.experiment.build import encoder_of, filled_module
 from vitcli.runner.experiment.config import SIZES
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
 from vitcli.runner.text import quantity
-from vitcli.runner.weights import published_weights
 
 POSITIONS = "pos_embed.table"
 NO_TENSORS = ("drop_path", "attn_drop", "proj_drop", "pos_drop", "init")

@@ -18,6 +18,7 @@ from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.evaluate.teacher import with_known_teacher
+from vitcli.runner.evaluate.weights import first_file
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.build import without_memory
 from vitcli.runner.experiment.config import Experiment, config_hash, load_experiment
@@ -47,7 +48,6 @@ from vitcli.runner.train.ranks import (
     refuse_other_ranks,
     refuse_parts,
 )
-from vitcli.runner.weights import first_file
 
 
 @dataclass(frozen=True, kw_only=True)
