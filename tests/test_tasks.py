@@ -25,7 +25,7 @@ from vitcli.core.objectives.objective import task_class
 from vitcli.core.objectives.pictures import Grid, Table
 from vitcli.core.spec import TASKS
 from vitcli.core.spec.task import DEFAULT_TASK
-from vitcli.runner.attn_map.pages import PAGES
+from vitcli.runner.attn_map.explain import PAGES
 from vitcli.runner.attn_map.training_pictures import fixed_index
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError

@@ -19,7 +19,7 @@ from vitcli.plugin import Registry, missing_for
 from vitcli.runner.data.formats.npz import data_of_arrays
 from vitcli.runner.data.load import load_data as read_data
 from vitcli.runner.errors import ConfigError, InputError, UserError
-from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.evaluate.weights import load_model, published_weights
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import parse_experiment
 from vitcli.runner.experiment.resolve import resolve_by_name
@@ -38,7 +38,6 @@ from vitcli.runner.text import printable
 from vitcli.runner.train.build import build_training
 from vitcli.runner.train.fit import FoldData, fitting_model, saved_epochs
 from vitcli.runner.train.fit import epochs as epochs_of
-from vitcli.runner.weights import published_weights
 
 FUNCTIONS = Registry[Callable[..., "ResultTable"]]("python")
 """Functions of this module that plugins compute."""

@@ -104,8 +104,7 @@ def ablate(
       vitcli ablate study-finetune --data imagefolder:pictures
     """
     from vitcli.runner.data.find import refuse_unused_folder
-    from vitcli.runner.experiment.seeds import parse_seeds
-    from vitcli.runner.study.definition import default_root, load_study, select
+    from vitcli.runner.study.definition import default_root, load_study, parse_seeds, select
     from vitcli.runner.study.plan import plan_study
 
     given = {"--dry-run": dry_run, "--status": status, "--table-only": table_only}
@@ -254,7 +253,7 @@ def show_table(
 
     doc = read_results(study, root, names, saved, states=states)
     if form == "trials":
-        from vitcli.runner.study.trials_file import trials_csv
+        from vitcli.runner.study.table import trials_csv
 
         emit_exactly(trials_csv(doc, states))
     else:

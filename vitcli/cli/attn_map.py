@@ -146,7 +146,7 @@ def choose_model(
     from vitcli.runner.run.folder import RunDir, find_run
 
     if run is not None and (published := split_published(run)):
-        from vitcli.runner.weights import published_weights
+        from vitcli.runner.evaluate.weights import published_weights
 
         family, name = published
         weights = published_weights(family)
@@ -170,7 +170,7 @@ def encoder(
             map_metadata(explanation) | {"maps": explanation.maps.tolist()}, indent=1
         ).encode()
     if form == "html":
-        from vitcli.runner.attn_map.pages import page_writer
+        from vitcli.runner.attn_map.explain import page_writer
 
         if smooth:
             raise ConfigError("--format html shows the patches as they are; leave out --smooth")

@@ -80,7 +80,7 @@ def ls(
     Example:
       vitcli runs ls --sort accuracy
     """
-    from vitcli.runner.overview.study_folder import find_studies
+    from vitcli.runner.overview.progress import find_studies
     from vitcli.runner.run.folder import RUNS
     from vitcli.runner.run.listing import has_name, list_records, rank, select_runs
 

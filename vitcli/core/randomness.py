@@ -36,7 +36,6 @@ def seed_step(device: torch.device, seed: int, step: int, rank: int = 0) -> None
 
 
 def default_generator(device: torch.device) -> Generator:
-    """Return the generator that torch uses on a device by default."""
     if device.type == "cuda":
         index = torch.cuda.current_device() if device.index is None else device.index
         return torch.cuda.default_generators[index]

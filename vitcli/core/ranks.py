@@ -157,7 +157,6 @@ def agree(number: int) -> int:
 
 
 def check_weights(weights: Mapping[str, Tensor]) -> None:
-    """Refuse to continue if the weights differ between ranks."""
     if size() > 1:
         number = 0
         for tensor in weights.values():
@@ -166,6 +165,5 @@ def check_weights(weights: Mapping[str, Tensor]) -> None:
 
 
 def check_equal(number: int, what: str) -> None:
-    """Refuse to continue if a number differs between ranks."""
     if agree(number) != -agree(-number):
         raise LostRankError(f"the {what} of the ranks differ")

@@ -9,7 +9,7 @@ from tests.cli.conftest import CLS
 from tests.explorer_page import parse
 from vitcli import plugin
 from vitcli.core.spec.slots import ATTENTIONS
-from vitcli.runner.attn_map.pages import PAGES
+from vitcli.runner.attn_map.explain import PAGES
 
 
 def explorer(*words: object) -> dict:

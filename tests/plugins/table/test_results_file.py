@@ -17,7 +17,7 @@ from vitcli.runner.study.page import publish_outside
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
 from vitcli.runner.study.statistics import compare
-from vitcli.runner.study.trials_file import trials_csv
+from vitcli.runner.study.table import trials_csv
 
 PUBLISHED = Path(__file__).parents[2] / "judges" / "published"
 """Tables of others, with the numbers that they have published from them:

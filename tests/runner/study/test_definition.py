@@ -13,9 +13,8 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.experiment.diff import differences
-from vitcli.runner.experiment.seeds import parse_seeds
 from vitcli.runner.study.collect import command, read_results
-from vitcli.runner.study.definition import default_root, is_same_setting, load_study
+from vitcli.runner.study.definition import default_root, is_same_setting, load_study, parse_seeds
 from vitcli.runner.study.plan import model_sizes
 from vitcli.runner.train.flops import training_flops, whole_training_flops
 

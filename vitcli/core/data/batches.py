@@ -58,7 +58,6 @@ def balanced_order(labels: Tensor, seed: int, epoch: int) -> Tensor:
 
 
 def num_batches(num_images: int, batch_size: int) -> int:
-    """Return the number of full batches in an epoch."""
     if num_images < batch_size:
         raise ValueError(f"{num_images} images do not fill one batch of {batch_size}")
     return num_images // batch_size
@@ -222,7 +221,6 @@ class DrawnAhead:
         self._drawn: dict[tuple[Hashable, ...], Future[EpochPlan]] = {}
 
     def start(self, *key: Hashable) -> None:
-        """Begin ``draw(*key)`` in a thread."""
         pool = ThreadPoolExecutor(1, thread_name_prefix=THREAD)
         self._drawn[key] = pool.submit(self._draw, *key)
         pool.shutdown(wait=False)  # the thread finishes its draw and ends

@@ -32,7 +32,6 @@ PARTS = {
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Return the number of trainable parameters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 

@@ -32,7 +32,6 @@ class Scores:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Return the number of images of each class."""
         return tuple(map(sum, self.confusion))
 
     @property
@@ -95,7 +94,6 @@ def _checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> float:
-    """Return the share of images whose largest logit is at the label."""
     return (logits.argmax(-1) == labels).double().mean().item()
 
 

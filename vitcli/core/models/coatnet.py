@@ -100,7 +100,6 @@ def build_stage_shortcut(stage: StageSpec) -> nn.Sequential:
 
 
 def build_attention_block(stage: StageSpec, rate: float) -> Block:
-    """Return a block of attention and FFN, whose attention branch may change grid and width."""
     spec, shape = stage.spec, stage.shape
     if stage.before == shape:
         return build_block(spec, shape, rate)

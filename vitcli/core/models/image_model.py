@@ -87,7 +87,6 @@ class ImageModel(nn.Module):
         self.grad_checkpointing = False
 
     def init_weights(self, draws: Draws) -> None:
-        """Fill all tensors that have random initial values."""
         raise NotImplementedError
 
     def initialise(self, seed: int | None = None) -> Self:

@@ -54,7 +54,6 @@ class TokenModel(UsesBackend, ImageModel):
 
     @property
     def token_shape(self) -> TokenShape:
-        """Return the shape of the embedded images."""
         return TokenShape(
             embed_dim=self.spec.embed_dim,
             grid_size=self.grid_size,
@@ -63,7 +62,6 @@ class TokenModel(UsesBackend, ImageModel):
         )
 
     def add_head(self, shape: TokenShape) -> None:
-        """Build the last norm, the pooling and the head for tokens of this shape."""
         spec = self.spec
         has_norm = spec.has_final_norm
         self.norm = make_part(spec, "norm", shape.embed_dim) if has_norm else nn.Identity()
@@ -305,6 +303,5 @@ class VisionTransformer(TokenModel, MappedModel):
 
 
 def build_vit(spec: ModelSpec, seed: int | None = None) -> VisionTransformer:
-    """Return a model of the family ``vit``, as ``build_model`` does."""
     assert isinstance(spec, VitSpec)
     return VisionTransformer(spec).initialise(seed)

@@ -72,7 +72,6 @@ class SwiGlu(nn.Module):
 
 
 def relu_mlp(shape: TokenShape, **options: Any) -> Mlp:
-    """Return an ``Mlp`` with ReLU instead of GELU."""
     return Mlp(shape, act=nn.ReLU, **options)
 
 

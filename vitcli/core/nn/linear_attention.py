@@ -113,7 +113,6 @@ class Performer(FeatureAttention):
 
     @torch.no_grad()
     def redraw(self, generator: torch.Generator | None = None) -> None:
-        """Replace the features with newly drawn ones."""
         drawn = orthogonal_features(*self.projection.shape, generator=generator)
         if self.projection.is_cuda:  # the host does not wait for a copy from pinned memory
             drawn = drawn.pin_memory()

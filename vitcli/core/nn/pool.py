@@ -69,5 +69,4 @@ class SequencePool(MeanPool):
 
 
 def mlp_head(dim: int, num_classes: int) -> nn.Sequential:
-    """Return a head with one hidden layer, which has the width of a token."""
     return nn.Sequential(Linear(dim, dim), Gelu(), Linear(dim, num_classes))

@@ -9,15 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from vitcli.core.spec.rows import (
-    AcceptsList,
-    Channels,
-    Probability,
-    Row,
-    RowOf,
-    Size,
-    Spec,
-)
+from vitcli.core.spec.rows import AcceptsList, Channels, Probability, Row, RowOf, Size, Spec
 from vitcli.plugin import Registry, Target, missing_for
 
 FORMATS = "vitcli.runner.data.formats"
@@ -72,7 +64,6 @@ def split_name(name: str) -> tuple[DataReader, str] | None:
 
 
 def list_own() -> str:
-    """Return the forms of a name of the user's own pictures, for messages."""
     return ", ".join(
         f"{name}:{'PATH' if row.is_path else 'NAME'}" for name, row in DATA_READERS.items()
     )
@@ -137,7 +128,6 @@ class AugmentSpec(Spec):
 
     @property
     def mixes(self) -> bool:
-        """Return whether MixUp or CutMix is on."""
         return self.mixup > 0 or self.cutmix > 0
 
     @model_validator(mode="after")

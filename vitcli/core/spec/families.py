@@ -126,8 +126,8 @@ class FamilyRow(SpecRow):
     """Function that takes an experiment and returns it with what the family states for its data. It
     may refuse a training with a ``ConfigError``."""
     weights: Target | None = None
-    """A ``runner.weights.PublishedWeights``, if the family has some. ``FAMILY:NAME`` then is a
-    model of the family, whose spec has the fields ``name`` and ``pretrained``."""
+    """A ``runner.evaluate.weights.PublishedWeights``, if the family has some. ``FAMILY:NAME`` then
+    is a model of the family, whose spec has the fields ``name`` and ``pretrained``."""
 
 
 SMALL_STAGES = {"patch_size": 2, "mlp_ratio": 2.0, "pool": "mean", "init": "xavier_normal"}

@@ -44,7 +44,6 @@ class ModelSpec(Spec):
 
     @property
     def has_residual(self) -> bool:
-        """Return whether a block adds its input to its output."""
         return True
 
     @property
@@ -158,7 +157,6 @@ class TokenSpec(ModelSpec):
 
     @property
     def has_residual(self) -> bool:
-        """Return whether a branch is added to its input."""
         return RESIDUALS[self.residual].keeps_input
 
     @property

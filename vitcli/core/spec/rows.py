@@ -150,7 +150,6 @@ def as_written(name: str) -> str | dict[str, Any]:
 
 
 def make(row: Row, *args: Any, **options: Any) -> Any:
-    """Return what the class or function of a row makes of the arguments."""
     return load_target(row.build)(*args, **options)
 
 
@@ -160,7 +159,6 @@ def _list_names(table: Table) -> str:
 
 
 def unknown_name(key: str, name: Any, table: Table) -> ValidationError:
-    """Return the error of a field ``key`` that names no row of the table."""
     missing = missing_for(table.field, name) if isinstance(table, Registry) else ""
     wrong = InitErrorDetails(
         type="literal_error", loc=(key,), input=name, ctx={"expected": _list_names(table)}

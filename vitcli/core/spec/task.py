@@ -8,11 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from vitcli.core.metric import (
-    ACCURACY,
-    METRICS,
-    Metric,
-)
+from vitcli.core.metric import ACCURACY, METRICS, Metric
 from vitcli.core.spec.data import DataSpec
 from vitcli.core.spec.families import FAMILY
 from vitcli.core.spec.model import ModelSpec
@@ -53,7 +49,6 @@ class TaskSpec(Spec):
 
     @property
     def taught_by(self) -> "TeacherSpec | None":
-        """Return the teacher that the task names."""
         return None
 
     @property
@@ -126,7 +121,6 @@ class TaskRow(SpecRow):
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Return the names of the headline metric and of all recorded numbers."""
         return tuple(dict.fromkeys([self.headline.name, *self.recorded]))
 
 
@@ -140,7 +134,7 @@ TASKS |= {
         reports=("loss", "accuracy"),
         recorded=("loss", "accuracy"),
         classifies=True,
-    ),
+    )
 }
 """The table of tasks by name."""
 

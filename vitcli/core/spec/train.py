@@ -67,19 +67,6 @@ class TrainSpec(Spec):
     grad_checkpointing: bool = False
     """Recompute each block in the backward pass: needs less memory and gives the same gradients."""
 
-    @property
-    def wanted_kernels(self) -> str:
-        """Return ``kernels``, or ``torch`` with torch.compile, which generates its own kernels."""
-        return "torch" if self.compile else self.kernels
-
-    def compiles_on(self, device_type: str) -> bool:
-        """Return whether the model is compiled on this type of device (cpu, cuda, mps)."""
-        return device_type == "cuda" if self.compile is None else self.compile
-
-    def replays_on(self, device_type: str) -> bool:
-        """Return whether steps are CUDA graphs on this type of device (cpu, cuda, mps)."""
-        return device_type == "cuda" if self.graphs is None else self.graphs
-
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
         if self.batch_size % self.accumulate:

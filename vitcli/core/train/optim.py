@@ -100,7 +100,6 @@ class BatchedMuon(torch.optim.Muon):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """Update the parameters. ``closure`` is not supported."""
         assert closure is None
         for group in self.param_groups:
             by_shape = defaultdict(list)
@@ -319,7 +318,6 @@ def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
 
 
 def load_state_tensors(optimizers: Sequence[Optimizer], tensors: Mapping[str, Tensor]) -> None:
-    """Restore the state that ``state_tensors`` returned."""
     states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
     for name, tensor in tensors.items():
         i, index, key = name.split(".", 2)

@@ -118,7 +118,6 @@ class Training:
         return self.ema.model if self.ema else self.module
 
     def batches(self, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
-        """Return the training batches of an epoch, from ``first_batch`` on."""
         batches = self.task.batches(self.data, epoch, first_batch)
         return islice(batches, self.steps_per_epoch - first_batch)
 
@@ -229,7 +228,6 @@ class Training:
         return means
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return every tensor that a checkpoint holds, by name."""
         tensors = {f"model.{k}": v for k, v in self.module.state_dict().items()}
         tensors["progress.sums"] = self.sums
         if self.ema:

@@ -56,7 +56,7 @@ def page(
 
 def find_watched(name: str | None) -> Path:
     """Return a folder of runs by path or name under runs/; without a name, that changed last."""
-    from vitcli.runner.overview.study_folder import read_study
+    from vitcli.runner.overview.progress import read_study
     from vitcli.runner.run.folder import RUNS, list_runs
 
     if name is None:

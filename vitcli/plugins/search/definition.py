@@ -16,8 +16,8 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment import config, yaml_text
 from vitcli.runner.experiment.problems import KINDS, describe, field_names
-from vitcli.runner.experiment.seeds import MAX_SEED
 from vitcli.runner.files import sha256
+from vitcli.runner.study.definition import MAX_SEED
 from vitcli.runner.study.plan import model_size
 from vitcli.runner.text import did_you_mean, quantity
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from vitcli.cli.console import emit_exactly, say
 from vitcli.cli.engines import driver_words, make_logs
-from vitcli.runner.child import python_command
+from vitcli.runner.engines.local import python_command
 from vitcli.runner.study.plan import Options
 
 SCRIPT = """#!/bin/sh

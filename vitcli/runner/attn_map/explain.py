@@ -5,9 +5,9 @@ Axes: H W pixels of the picture, gh gw patch grid, L layers, h heads, N tokens (
 
 import io
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from vitcli.core.inspect.maps import (
 )
 from vitcli.core.models.image_model import MappedModel
 from vitcli.core.models.vit import VisionTransformer
+from vitcli.plugin import Registry, missing_for
 from vitcli.runner.data.pictures import decode, picture_bytes, picture_to_draw, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
@@ -303,3 +304,23 @@ def to_npz(explanation: Explanation) -> bytes:
             num_prefix_tokens=np.array(explanation.num_prefix_tokens),
         )
         return file.getvalue()
+
+
+class PageWriter(Protocol):
+    """A page about the attention to one picture, which a plugin adds."""
+
+    def __init__(self, explainer: Explainer, *, all_layers: bool) -> None: ...
+
+    def page(self, explanation: Explanation) -> bytes: ...
+
+
+PAGES = Registry[type[PageWriter]]("map page")
+
+
+def page_writer(
+    name: str, explainer: Explainer, *, all_layers: bool
+) -> Callable[[Explanation], bytes]:
+    if name not in PAGES:
+        why = missing_for(PAGES.field, name) or f"needs a plugin with the page {name!r}"
+        raise ConfigError(f"--format html {why}")
+    return PAGES[name](explainer, all_layers=all_layers).page

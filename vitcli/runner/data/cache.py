@@ -63,7 +63,6 @@ def cached_files(name: str) -> tuple[Path, ...]:
 
 
 def files_in_cache(name: str) -> list[Path]:
-    """Return the cache files of a data set with their JSON files, and its downloads and copies."""
     cached = [file for path in cached_files(name) for file in (path, _sidecar(path))]
     folders, path = [download_folder(name)], own_path(name)
     if path and (row := DATA_READERS[name.partition(":")[0]]).kept:

@@ -152,7 +152,6 @@ def _has_pictures(folder: Path) -> bool:
 
 
 def _classes(folder: Path, notes: list[str]) -> dict[str, list[str]]:
-    """Return the paths of the pictures of each class that has some; add to the notes."""
     classes: dict[str, list[str]] = {}
     forms: dict[str, Path] = {}
     for inner in _class_folders(folder):
@@ -178,7 +177,6 @@ def _classes(folder: Path, notes: list[str]) -> dict[str, list[str]]:
 
 
 def _test_classes(folder: Path, names: Sequence[str], notes: list[str]) -> dict[str, list[str]]:
-    """Return the test pictures by the names of the classes, which may have two Unicode forms."""
     test_notes: list[str] = []
     if test := _classes(folder, test_notes):
         notes += test_notes

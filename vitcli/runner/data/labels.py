@@ -79,7 +79,6 @@ def names_alike(names: Sequence[str]) -> Pairs:
 
 
 def notes_on_names(names: Sequence[str]) -> list[str]:
-    """Return notes on names that may stand for one class, for no label, or for several."""
     notes = notes_on_pairs(names, "classes", "class")
     for name in names:
         if name.casefold() in NO_LABEL:

@@ -124,7 +124,6 @@ def read_each(
 
 
 def sizes_of(folder: PictureFolder) -> Iterator[Size]:
-    """Yield the size of each picture whose header can be read."""
     for array in folder.arrays:
         yield from repeat((array.shape[2], array.shape[3]), array.shape[0])
     if folder.arrays:
@@ -320,7 +319,6 @@ def _near(
 
 
 def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
-    """Return notes on unreadable pictures, and on pictures of ``data`` that look the same."""
     label: dict[str, int] = {}
     for images in (data.train, data.test):
         label |= zip(images.names, images.labels.tolist(), strict=True)
@@ -371,7 +369,10 @@ def read_own(
     decoded = load_or_build(file, parts, build, on_message)
     if not spec.skip_bad:
         refuse_unreadable(folder, decoded.unreadable)
-    _report_extras(decoded, extras, on_message)
+    for kind, reason in decoded.unusable_extras.items():
+        if kind in extras:
+            raise InputError(reason)
+        on_message(f"note: {kind}s are not used: {reason.splitlines()[0].rstrip(':')}")
     if spec.folds:  # they keep pictures that look alike on one side
         decoded = replace(decoded, same={"twins": decoded.same["twins"]})
     data, where = decoded.data, printable(folder.root)
@@ -405,13 +406,6 @@ def _leaks(decoded: Decoded, data: DataSet, groups: Mapping[str, str]) -> tuple[
     held_out = [*data.test.names, *(data.val.names if data.val else ())]
     pairs = divided(held_out, data.train.names, groups)
     return (*copies, *(f"{a} and {b} (group {printable(groups[a])!r})" for a, b in pairs))
-
-
-def _report_extras(decoded: Decoded, extras: Collection[str], on_message: Listener) -> None:
-    for kind, reason in decoded.unusable_extras.items():
-        if kind in extras:
-            raise InputError(reason)
-        on_message(f"note: {kind}s are not used: {reason.splitlines()[0].rstrip(':')}")
 
 
 def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:

@@ -21,6 +21,4 @@ class Engine:
 
 LOCAL = "local"
 ENGINES = Registry[Engine]("engine")
-ENGINES |= {
-    LOCAL: Engine(about="this machine", logs=r"worker\d+(\.\d+)?\.log|driver\d+\.lock"),
-}
+ENGINES |= {LOCAL: Engine(about="this machine", logs=r"worker\d+(\.\d+)?\.log|driver\d+\.lock")}

@@ -7,9 +7,11 @@ with an error or diverges has its result and is not tried again.
 
 import contextlib
 import json
+import os
 import queue
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter, deque
@@ -18,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from vitcli.runner.child import child_environment, python_command
 from vitcli.runner.engines.worker import CORES_VARIABLE
 from vitcli.runner.errors import ResourceError
 from vitcli.runner.limits import divide_cores
 from vitcli.runner.train.events import Ended, Message, Started, TrialEvent, from_line
+from vitcli.version import PACKAGE
 
 MAX_ATTEMPTS = 3
 POLL_SECONDS = 0.2
@@ -238,3 +240,17 @@ class LocalEngine:
             yield TrialEvent(folder, Ended(state=state, reason=reason))
         if len(self.workers) < self.count:
             self._start_worker()
+
+
+def python_command(*words: str) -> list[str]:
+    """Return a command of Python, such as for ``-m`` and a module of this package.
+
+    ``-P``: Python must not import a file or folder of the working folder, such as ``vitcli``.
+    """
+    return [sys.executable, "-P", *words]
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of ``python_command``, which finds this package without a folder."""
+    paths = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -174,7 +174,6 @@ def _not_measured(record: RunRecord, measured: Collection[str]) -> list[str]:
 
 
 def why_uncalibrated(record: RunRecord) -> str | None:
-    """Return why a training ended without a temperature; None for a run with one."""
     if record.temperature is not None:
         return None
     if not any(name.startswith("set_threshold") for name in record.result):

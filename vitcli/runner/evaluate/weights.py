@@ -1,9 +1,10 @@
-"""Weights of trained runs."""
+"""Weights of trained runs, and published ones that the models of a family may start from."""
 
 import hashlib
 import shlex
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.objective import task_class
-from vitcli.core.spec import GENERATED, ExperimentSpec
+from vitcli.core.spec import FAMILIES, GENERATED, ExperimentSpec
+from vitcli.plugin import load_target
 from vitcli.runner.errors import InputError, OwnCodeError, UserError
 from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import model_hash
@@ -33,6 +35,7 @@ from vitcli.runner.text import ignore_message
 DEFAULT_MODEL = "cifar10-pocket"
 UNTRAINED = "its head was never trained, so its classes mean nothing; train the run first"
 """Of a run with ``new_head``."""
+Listener = Callable[[str], None]
 
 
 def run_weights(
@@ -174,3 +177,28 @@ def default_run() -> RunDir:
         if is_real and is_trained and record.task.classifies:
             return run
     return RunDir(BUNDLED / DEFAULT_MODEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedWeights:
+    """How a family finds and reads weights that others have trained."""
+
+    first_file: Callable[[ExperimentSpec, bool, Listener], Path | None]
+    """Returns the file that a model starts from, offline if asked; None for a run or random
+    weights."""
+    load: Callable[[ImageModel, RunDir | Path, Listener, Sequence[str]], None]
+    """Copies the weights of a run or file into a model. A head for classes of other names stays."""
+    model: Callable[[str, bool, Listener], tuple[ExperimentSpec, ImageModel]]
+    """Returns the model of a name with its published weights, offline if asked."""
+
+
+def published_weights(family: str) -> PublishedWeights | None:
+    """Return the published weights of a family, if it has some."""
+    target = FAMILIES[family].weights
+    return load_target(target) if target else None
+
+
+def first_file(spec: ExperimentSpec, offline: bool, on_message: Listener) -> Path | None:
+    """Return the file that the model of an experiment starts from; else None."""
+    weights = published_weights(spec.model.family)
+    return weights.first_file(spec, offline, on_message) if weights else None

@@ -19,12 +19,7 @@ from vitcli.plugin import load_target
 from vitcli.runner.errors import ConfigError, OwnCodeError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.family import FIELD as MODEL_FAMILY
-from vitcli.runner.experiment.family import (
-    choice_below,
-    is_choice,
-    is_option,
-    switch_family,
-)
+from vitcli.runner.experiment.family import choice_below, is_choice, is_option, switch_family
 from vitcli.runner.experiment.kinds import kind_of
 from vitcli.runner.experiment.problems import describe, with_place
 from vitcli.runner.experiment.yaml_text import (
@@ -87,7 +82,6 @@ def experiment_files() -> dict[str, Path]:
 
 
 def find_experiment(name: str, beside: Path | None = None) -> Path:
-    """Return the file of an experiment, given its name or path."""
     if name.endswith((".yaml", ".yml")) or "/" in name:
         path = (beside / name) if beside else Path(name)
         if path.is_dir():

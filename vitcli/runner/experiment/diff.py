@@ -73,13 +73,11 @@ def _shared_names(one: BaseModel, other: BaseModel) -> Collection[str]:
 
 
 def _names(spec: BaseModel) -> list[str]:
-    """Return the fields of a spec, without those that follow from others."""
     derived = getattr(spec, "derived", ())
     return [name for name in type(spec).model_fields if name not in derived]
 
 
 def _differing_choices(left: Any, right: Any, name: str) -> dict[str, Change]:
-    """Return the change of a field, and those of the options of an own part."""
     ours, theirs = options_of(left), options_of(right)
     is_same_part = bool(ours or theirs) and str(left) == str(right)
     found = {} if is_same_part else {name: (left, right)}

@@ -32,7 +32,7 @@ FILE_KINDS |= {
         command="ablate",
         fields="vitcli.runner.study.definition:StudyFields",
         check="vitcli.runner.study.validate:check_study",
-    ),
+    )
 }
 
 

@@ -103,7 +103,6 @@ state = _State()
 
 
 def read(path: Path) -> Code:
-    """Read a file or package folder of own code."""
     is_package = (path / INIT).is_file()
     files = sorted(path.rglob("*.py")) if is_package else [path]
     try:
@@ -205,7 +204,6 @@ def _own_place(module: str, folder: Path) -> str:
 
 
 def _imports(path: str, content: bytes) -> Iterator[tuple[int, str]]:
-    """Yield the line and the first name of each module that a file imports."""
     try:
         tree = ast.parse(content, path)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -347,7 +345,6 @@ def _is_other_plugin(package: str, stored: str) -> bool:
 
 
 def load_copies(hashes: Mapping[str, str], copies: Path) -> None:
-    """Run copies of files, which must have these hashes."""
     codes = [read_copy(copies, name) for name in hashes]
     for code in codes:
         if code.sha256 != hashes[code.name]:

@@ -117,7 +117,6 @@ def scalar(text: str) -> Any:
 
 
 def read_mapping(path: Path) -> Document:
-    """Read a file whose top level is a mapping."""
     try:
         if not path.is_file():
             raise ConfigError(f"{path}: not a file")

@@ -77,14 +77,8 @@ def cpu_kind() -> str:
 
 
 def has_amx() -> bool:
-    """Return whether CPU and operating system support AMX bf16 tiles."""
     check = getattr(torch.cpu, "_is_amx_tile_supported", bool)
     return platform.system() == "Linux" and platform.machine() == "x86_64" and bool(check())
-
-
-def cpu_limits() -> str:
-    """Return the ``LIMITS`` that are set, such as ``ATEN_CPU_CAPABILITY=avx2``; else nothing."""
-    return " ".join(f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name))
 
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -168,8 +162,8 @@ def hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     threads = torch.get_num_threads()
-    parts = [cpu_name(), cpu_limits(), quantity(threads, "thread")]
-    return ", ".join(filter(None, parts))
+    limits = " ".join(f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name))
+    return ", ".join(filter(None, [cpu_name(), limits, quantity(threads, "thread")]))
 
 
 def environment(device: torch.device) -> dict[str, Any]:

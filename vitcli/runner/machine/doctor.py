@@ -223,7 +223,6 @@ def _compiler(checks: Checks) -> None:
 
 
 def _kernels(checks: Checks) -> str:
-    """Return the precisions in which ``train.kernels=auto`` selects native kernels on this CPU."""
     if checks.problems:
         return "unknown"
     from vitcli.runner.machine.device import DTYPES, cpu_kind

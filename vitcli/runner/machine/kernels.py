@@ -87,7 +87,6 @@ def choose_kernels(
 
 
 def native_backend_of(kind: str, autocast: torch.dtype | None) -> str | None:
-    """Return the native backend for a kind of CPU and an autocast type, or None."""
     if platform.system() != "Linux":
         return None
     if autocast is torch.bfloat16:

@@ -1,23 +1,80 @@
 """The progress of runs while they train: of a study, or of every run below a folder. No torch.
 
-A file is read again only after it has changed, so that watching takes no time from the training.
+Reading is cheap and never fails, so that it can be repeated meanwhile; a file is read again only
+after it has changed.
 """
 
-import os
+import re
 import shlex
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from vitcli.runner.engines.drivers import other_drivers
-from vitcli.runner.overview.study_folder import StudyFolder, read_study, split_seed
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+
+from vitcli.runner.data.listing import file_version
+from vitcli.runner.engines.drivers import PLAN, other_drivers
+from vitcli.runner.files import readable_json
 from vitcli.runner.run.folder import FILES, RESULT_STATES, RunDir, list_runs
-from vitcli.runner.run.record import RunRecord, is_epoch, is_number, read_record
+from vitcli.runner.run.record import RunRecord, State, is_epoch, is_number, read_record
 from vitcli.runner.text import duration, natural_key, quantity
 from vitcli.runner.train.events import seconds_left
 
 ENDED = (*RESULT_STATES, "saved")
+TRIAL_FOLDER = r"^[A-Za-z0-9_.=,+/-]{1,200}$"
+"""Folder of a trial in plan.json, relative to that of the study."""
+SEED_FOLDER = re.compile(r"seed(\d+)")
+
+
+class PlannedTrial(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    variant: str
+    config: dict[str, Any] = {}
+
+
+class StudyFolder(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    path: Path
+    study: str
+    command: str = ""
+    trials: dict[Annotated[str, StringConstraints(pattern=TRIAL_FOLDER)], PlannedTrial]
+    saved: list[str] = []
+    """Folders of trials whose result was saved earlier, so that they are not trained."""
+
+    @property
+    def variants(self) -> list[str]:
+        return list(dict.fromkeys(trial.variant for trial in self.trials.values()))
+
+    def states(self) -> dict[str, State]:
+        runs = {folder: RunDir(self.path / folder) for folder in self.trials}
+        return {
+            folder: read_record(run).state if run.exists else self.state_without_run(folder)
+            for folder, run in runs.items()
+        }
+
+    def state_without_run(self, folder: str) -> State:
+        return "saved" if folder in self.saved else "missing"
+
+
+def split_seed(path: Path) -> tuple[Path, str]:
+    """Return the folder that the seeds of a variant share, and the seed; a lone run has no seed."""
+    found = SEED_FOLDER.fullmatch(path.name)
+    return (path.parent, found[1]) if found and path.parent.name else (path, "")
+
+
+def read_study(folder: Path) -> StudyFolder | None:
+    try:
+        return StudyFolder.model_validate(readable_json(folder / PLAN) | {"path": folder})
+    except ValidationError:
+        return None
+
+
+def find_studies(folder: Path) -> dict[Path, StudyFolder]:
+    studies = [read_study(path.parent) for path in sorted(folder.rglob(PLAN))]
+    return {study.path: study for study in studies if study}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,21 +152,12 @@ class Watcher:
         return self._record(run, name, str(variant) if variant.parts else name)
 
     def _record(self, run: RunDir, name: str, variant: str) -> RunRecord:
-        now = [_signature(run.path / name) for name in FILES]
+        now = [file_version(run.path / name) for name in FILES]
         then, record = self._records.get(run.path, (None, None))
         if record is None or then != now:
             record = read_record(run).changed(name=name, variant=variant)
             self._records[run.path] = now, record
         return record.at_this_moment()
-
-
-def _signature(path: Path) -> tuple[int, int, int]:
-    """Return what changes with a file: (time in ns, bytes, inode); zeros if there is no file."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return 0, 0, 0
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def epoch_seconds(run: RunRecord) -> float | None:

@@ -73,10 +73,7 @@ class Table:
 
 
 def make_table(
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    numeric: Iterable[int] = (),
-    **fields: Any,
+    header: Sequence[str], rows: Iterable[Sequence[str]], numeric: Iterable[int] = (), **fields: Any
 ) -> Table:
     right = {*numeric}
     columns = (Column(head, "r" if i in right else "l") for i, head in enumerate(header))
@@ -84,7 +81,6 @@ def make_table(
 
 
 def plain(table: Table, width: int | None) -> str:
-    """Return a table as aligned columns that fit the width, below its caption."""
     columns = tuple(replace(column, header=printable(column.header)) for column in table.columns)
     rows = tuple(tuple(printable(ascii_signs(cell)) for cell in row) for row in table.rows)
     lines = lay_out(replace(table, columns=columns, rows=rows), width)
@@ -312,7 +308,6 @@ def csv_lines(
 
 
 def to_markdown(table: Table) -> str:
-    """Return a GitHub table between its caption and its notes."""
     heads = [escape_markdown(column.header) for column in table.columns]
     rows = [[escape_markdown(cell) for cell in row] for row in table.rows]
     numeric = [i for i, column in enumerate(table.columns) if column.align == "r"]

@@ -106,7 +106,6 @@ def _manifest(checkpoint: Checkpoint, name: str, content: bytes) -> bytes:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint folder and check every byte."""
     try:
         manifest = parse_manifest(read_bounded(path / MANIFEST, MAX_JSON), path)
     except (OSError, ValueError) as error:
@@ -187,7 +186,6 @@ def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkp
 
 
 def resumable_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkpoint | None:
-    """Return ``latest_checkpoint``; None, with a message, if there is none yet."""
     checkpoint = latest_checkpoint(folder, on_message)
     if checkpoint is None:
         on_message("there is no checkpoint yet; starting at step 0")

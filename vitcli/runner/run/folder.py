@@ -129,7 +129,6 @@ class RunDir:
 
     @property
     def rerun_command(self) -> str:
-        """Return the command that trains this run again, from its config.yaml."""
         return self.command("train", of_config=True, more=["-o", str(self.path), "--rerun"])
 
     @property
@@ -137,7 +136,6 @@ class RunDir:
         return BUNDLED.resolve() in self.path.resolve().parents
 
     def require_own(self) -> None:
-        """Refuse to change a bundled model."""
         if self.is_bundled:
             raise ConfigError(f"{self.name} is a bundled model and is only read")
 
@@ -176,11 +174,9 @@ class RunDir:
         return sha256(read_bounded(self.path / "config.yaml", MAX_BYTES))
 
     def last_step(self) -> int:
-        """Return the step of the newest checkpoint; 0 if there is none."""
         return max(steps(self.checkpoints), default=0)
 
     def config(self) -> dict[str, Any]:
-        """Read config.yaml as plain data."""
         return self._parsed()[0]
 
     def spec(self) -> ExperimentSpec:
@@ -245,28 +241,23 @@ class RunDir:
         with hold_folder(self.path, "another process is using this run", timeout):
             yield
 
-    def refuse_use(self) -> None:
+    def refuse_use(self, timeout: float = 0.5) -> None:
         """Raise InUseError if another process holds the lock. Creates no lock file."""
         if (self.path / LOCK).exists():
-            with suppress(OSError), self.lock():  # a read-only copy: no process can train in it
+            # an OSError: a read-only copy, in which no process can train
+            with suppress(OSError), self.lock(timeout):
                 pass
 
     def is_in_use(self) -> bool:
-        """Return whether a process holds the lock. Creates no lock file."""
-        if not (self.path / LOCK).exists():
-            return False
         try:
-            with self.lock(timeout=0):
-                return False
+            self.refuse_use(timeout=0)
         except InUseError:
             return True
-        except OSError:  # a read-only copy: no process can train in it
-            return False
+        return False
 
 
 @contextmanager
 def _damage() -> Iterator[None]:
-    """Turn what is wrong with a stored configuration into an InputError."""
     try:
         yield
     except OwnCodeError:

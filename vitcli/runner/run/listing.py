@@ -72,7 +72,6 @@ def select_runs(
 
 
 def has_name(run: RunRecord, pattern: str) -> bool:
-    """Return whether a run has a name, or lies in a folder of this name."""
     folder = Path(os.path.normpath(pattern))
     if pattern and folder.is_dir():
         pattern = "." if folder.resolve() == RUNS.resolve() else RunDir(folder).name
@@ -123,7 +122,6 @@ def is_run_folder(run: RunDir) -> bool:
 
 
 def refuse_foreign_files(run: RunDir, *, rerun: bool) -> None:
-    """Refuse the folder of a new run if vitcli did not write its files."""
     is_own = is_run_folder(run) and (rerun or run.exists)
     if not (is_own or is_effectively_empty(run.path)):
         raise ConfigError(

@@ -39,16 +39,12 @@ MAX_CLASSES = 1 << 20
 """A label above it is damage; a table by class takes memory for every label below it."""
 FOREIGN = "not the predictions of this task"
 OBJECTS = "an array of Python objects; save it with .astype(str)"
-HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
+HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 SHORTEST_HEADER = 12
 """Bytes of version and length, before the line of text that ends a header."""
 
 
 def save_outputs(path: Path, outputs: "Mapping[str, Tensor]") -> None:
-    """Write the outputs of a task for every image to one .npz file."""
     arrays = {name: tensor.cpu().numpy() for name, tensor in outputs.items()}
     with io.BytesIO() as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]

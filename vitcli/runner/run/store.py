@@ -81,7 +81,6 @@ class Entry:
         return [self.value["record"].get(name) for name in WEIGHTS]
 
     def predictions(self) -> Arrays:
-        """Read the predictions and check their hash."""
         content = self.content()
         arrays = read_outputs(content, self.members if self.line else "")
         digest = hash_of(arrays) if self.line else sha256(content)

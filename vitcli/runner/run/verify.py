@@ -39,7 +39,6 @@ class Verdict:
 
 
 def verify_run(run: RunDir) -> list[Verdict]:
-    """Return a verdict on each file that a run in this state must have."""
     record = read_record(run)
     is_finished = record.status == "finished" and not record.imported
     needed = [CONFIG, STATUS, META]
@@ -99,7 +98,6 @@ def _check_code(copies: Path, name: str, digest: str) -> None:
 
 
 def _checkpoint_verdicts(run: RunDir, last_step: int) -> list[Verdict]:
-    """Return a verdict on each checkpoint, newest first."""
     folders = step_folders(run.checkpoints)
     verdicts = [
         _verdict(f"checkpoints/{path.name}", partial(_check_checkpoint, path))

@@ -138,7 +138,6 @@ def read_results(
     *,
     states: States | None = None,
 ) -> StudyResult:
-    """Return the document of a study's folder and of matching saved trials."""
     if states is None:
         states = trial_states(study, root, only, saved)
     plan = recorded_plan(study, root, saved)

@@ -34,7 +34,6 @@ from vitcli.runner.experiment.config import (
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.family import switch_family
 from vitcli.runner.experiment.problems import describe
-from vitcli.runner.experiment.seeds import Seeds
 from vitcli.runner.experiment.yaml_text import (
     Document,
     Places,
@@ -61,6 +60,8 @@ EPOCHS = "train.epochs"
 SPLITS = ("name", "resize", "fit", "val_split", "folds", "skip_bad", "corrections", "group")
 """Fields of ``data`` that decide the images of the splits; all variants share them."""
 MAX_SETTINGS = 100
+MAX_SEED = 2**31 - 1
+Seeds = Annotated[list[Annotated[int, Field(ge=0, le=MAX_SEED)]], Field(min_length=1)]
 
 
 class StudyFields(Spec):
@@ -454,3 +455,17 @@ def select(study: Study, only: Sequence[str]) -> tuple[str, ...]:
                 f" ({', '.join(names)})"
             )
     return tuple(name for name in names if not only or name in only or name == names[0])
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Return the seeds in a text: ``"0-4,7"`` becomes ``[0, 1, 2, 3, 4, 7]``."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not 0 <= last - first < 1000:
+            raise ConfigError(
+                f"--seeds takes numbers and ranges, such as 0-4 or 0,2,5; got {text!r}"
+            )
+        seeds += range(first, last + 1)
+    return seeds

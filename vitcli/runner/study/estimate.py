@@ -34,10 +34,7 @@ class StudyCosts:
 
 
 def dry_run_study(
-    work: StudyWork,
-    options: Options,
-    on_message: Callable[[str], None],
-    spent_seconds: float = 0.0,
+    work: StudyWork, options: Options, on_message: Callable[[str], None], spent_seconds: float = 0.0
 ) -> StudyCosts:
     torch.set_num_threads(work.study.threads)
     once = functools.cache(on_message)

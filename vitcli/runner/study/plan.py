@@ -106,8 +106,8 @@ def plan_study(
 
 
 def _refuse_unknown_start(trial: Trial) -> None:
+    from vitcli.runner.evaluate.weights import first_file
     from vitcli.runner.text import ignore_message
-    from vitcli.runner.weights import first_file
 
     init = trial.spec.train.init
     if init and not first_file(trial.spec, offline=True, on_message=ignore_message):

@@ -3,27 +3,21 @@
 import json
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from vitcli.core.metric import Metric
 from vitcli.plugin import load_target, missing_for
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.report.tables import (
-    DASH,
-    Column,
-    Table,
-    to_csv,
-    to_markdown,
-    to_text,
-)
+from vitcli.runner.report.tables import DASH, Column, Table, to_csv, to_markdown, to_text
 from vitcli.runner.run.folder import RESULT_STATES
+from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.design import crossed_design
 from vitcli.runner.study.judgement import is_withheld
 from vitcli.runner.study.looks import seeds_needed
 from vitcli.runner.study.notes import has_effects, notes
-from vitcli.runner.study.result import DOCUMENTS, StudyResult, VariantResult
+from vitcli.runner.study.result import DOCUMENTS, StudyResult, VariantResult, sort_seeds
 from vitcli.runner.study.significance import POWER
 from vitcli.runner.study.statistics import RowStatistics, compare, num_tests
 from vitcli.runner.text import (
@@ -38,6 +32,9 @@ from vitcli.runner.text import (
 )
 
 P = "p (Holm)"
+TRIAL_COLUMNS = (
+    *("variant", "seed", "state", "planned_seeds", "planned_order", "comparisons", "predictions"),
+)
 FORMATS = ("text", "md", "latex", "csv", "json", "html")
 
 
@@ -109,7 +106,6 @@ def mflop_text(row: VariantResult) -> str:
 
 
 def _for_print(doc: StudyResult, table: Table) -> Table:
-    """Return the table with a legend, and with a dash where a p-value needs more seeds."""
     numbers = compare(doc)
     rows = tuple(
         tuple(
@@ -396,3 +392,20 @@ def read_document(text: str) -> StudyResult:
     except (ValueError, RecursionError) as error:
         problem = str(error).partition("\n")[0]
         raise InputError(f"not the document of a study: {problem}") from error
+
+
+def trials_csv(doc: StudyResult, states: Mapping[str, RunRecord]) -> str:
+    """Return the trials of a study as ``vitcli table`` reads them, with predictions of classes."""
+    order = sort_seeds({trial.seed for row in doc.rows for trial in row.trials}, doc.plan)
+    shown = states.values() if doc.headline.unit == "%" else ()
+    files = {(record.config_hash, record.seed): record.stored_predictions for record in shown}
+    score = f"test_{doc.headline.name}"
+    rows = [
+        (
+            *(row.variant, trial.seed, trial.state, doc.planned_seeds, order.index(trial.seed)),
+            *(num_tests(doc), files.get((trial.config_hash, trial.seed)), trial.number(score)),
+        )
+        for row in doc.rows
+        for trial in row.trials
+    ]
+    return to_csv([(*TRIAL_COLUMNS, score), *rows]).rstrip("\n")

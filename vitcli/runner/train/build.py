@@ -47,7 +47,6 @@ def build_training(
     *,
     kernels: str | None = None,
 ) -> Training:
-    """Return a training of a module on the device of the data, with the kernels of its machine."""
     device = data.train.pixels.device
     if device.type == "cpu":
         keep_freed_memory()
@@ -59,7 +58,8 @@ def build_training(
     task.encoder(module).grad_checkpointing = spec.train.grad_checkpointing
     precision = name_precision(spec.train.precision, device)
     autocast = pick_precision(precision, device)
-    wanted = kernels or spec.train.wanted_kernels
+    # torch.compile generates its own kernels.
+    wanted = kernels or ("torch" if spec.train.compile else spec.train.kernels)
     kernels = choose_kernels(module, device, autocast, wanted, on_message)
     if spec.train.early_stopping:
         is_alone("early stopping", "early_stopping", True, on_message)
@@ -120,7 +120,6 @@ def synchronise(module: nn.Module, device: torch.device) -> None:
 def is_alone(
     what: str, field: str, is_asked: bool | None, on_message: Callable[[str], None]
 ) -> bool:
-    """Return whether there is a single process, which ``what`` needs, and say so if not."""
     if ranks.size() == 1:
         return True
     if is_asked:
@@ -133,8 +132,11 @@ def use_graphs(
     spec: ExperimentSpec, device: torch.device, on_message: Callable[[str], None]
 ) -> bool:
     """Return whether each step is replayed as one CUDA graph, and say why if it cannot be."""
-    if not spec.train.replays_on(device.type) or (spec.code and spec.train.graphs is None):
-        return False  # own code may read tensors, which a graph cannot replay
+    is_wanted = spec.train.graphs
+    if is_wanted is None:  # own code may read tensors, which a graph cannot replay
+        is_wanted = device.type == "cuda" and not spec.code
+    if not is_wanted:
+        return False
     if device.type != "cuda":
         raise ConfigError(
             f"train.graphs: CUDA graphs need a CUDA device, not {device.type}; remove the field"
@@ -181,7 +183,7 @@ def compile_task(
     """
     module, train = task.module, task.spec.train
     device = next(module.parameters()).device
-    if not train.compiles_on(device.type):
+    if not (device.type == "cuda" if train.compile is None else train.compile):
         return False
     if not is_alone("torch.compile", "compile", train.compile, on_message):
         return False

@@ -51,7 +51,6 @@ class PartReport:
 
 
 def check_code(device_name: str) -> list[PartReport]:
-    """Check every loaded own part on a device, and return a report for each."""
     device = pick_device(device_name)
     reports = [
         _check_part(name, field, device)

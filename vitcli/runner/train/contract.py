@@ -54,7 +54,6 @@ SHAPES: dict[str, Callable[[Task, tuple[Tensor, ...]], Shape]] = {
 
 
 def own_parts(task: Task) -> Iterator[tuple[str, type, nn.Module]]:
-    """Yield slot, class and module of each own part inside the module of a task."""
     for part in task.module.modules():
         if own_part := getattr(part, "own_part", None):
             yield *own_part, part

@@ -149,7 +149,6 @@ def measure(training: Training, began: float) -> dict[str, float]:
 
 
 def evaluated_images(spec: ExperimentSpec, num_val: int, num_test: int) -> int:
-    """Return how many images the evaluations of a training read."""
     train = spec.train
     most = train.limit_batches * LIMITED if train.limit_batches else max(num_val, num_test)
     times = math.ceil(train.epochs / train.eval_every)

@@ -105,7 +105,6 @@ def to_line(trial: TrialEvent) -> str:
 
 
 def from_line(line: str) -> TrialEvent:
-    """Return the event that ``to_line`` made the line of."""
     data = json.loads(line)
     kind = KINDS[data["event"].pop("kind")]
     return TrialEvent(data["folder"], kind(**data["event"]))

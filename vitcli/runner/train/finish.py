@@ -21,7 +21,6 @@ from vitcli.runner.train.exactness import is_exact
 from vitcli.runner.train.flops import count_operations
 from vitcli.runner.train.trainer import NO_BEST, Trainer
 
-NUM_IMAGES = 8
 ABOUT = ("experiment", "config_hash", "seed", "commit", "dirty", "hardware")
 """Entries of meta.json beside the numbers of a stopped training, which may be copied elsewhere."""
 COSTS = ("train_flops", "train_seconds")
@@ -72,7 +71,6 @@ def write_result(trainer: Trainer) -> None:
 
 
 def warn_of_lost_state(trainer: Trainer) -> None:
-    """Warn if the saved weights alone are not the model that was measured."""
     saved = load_module(trainer.run, trainer.spec).to(trainer.training.device)
     trained, images = trainer.training.evaluated_module, trainer.data.train[:8]
     if not are_same(trainer.task, trained, saved, images):
@@ -107,7 +105,6 @@ def calibrate(trainer: Trainer, outputs: Outputs) -> dict[str, float]:
 
 
 def warn_of_one_answer(trainer: Trainer, outputs: Outputs, measured: Mapping[str, float]) -> None:
-    """Warn if always answering the most frequent class would be as accurate as the model."""
     if not trainer.row.classifies or "accuracy" not in measured or "labels" not in outputs:
         return
     for note in describe_undefined(measured):
@@ -172,6 +169,5 @@ def describe_cost_of(run: RunDir) -> dict[str, Any]:
 
 
 def describe_cost(source: dict[str, Any] | None, prefix: str) -> dict[str, Any]:
-    """Return the cost of the pre-training or of the teacher's training, if there was one."""
     cost = source or {}
     return {name.replace("train", prefix): cost[name] for name in COSTS if cost.get(name)}

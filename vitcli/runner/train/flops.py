@@ -109,11 +109,12 @@ def flops_of_epochs(spec: ExperimentSpec, num_train: int) -> Callable[[int], tup
 
 def operations_of(spec: ExperimentSpec) -> Operations:
     """Return ``count_operations`` for random images."""
-    return count_operations(spec, random_batch(spec))
+    known = with_statistics(spec)
+    data = random_data(known, spec.train.batch_size, torch.device("cpu"))
+    return count_operations(spec, next(task_class(spec)(known, new_module(known)).batches(data, 0)))
 
 
 def training_flops(spec: ExperimentSpec) -> int:
-    """Return the floating-point operations of all steps of a training."""
     epochs = spec.train.epochs
     return _described(spec)(epochs)[0] if epochs else 0
 
@@ -151,12 +152,6 @@ def epochs_within(spec: ExperimentSpec, most: int) -> tuple[int, int]:
     return epochs, flops(epochs)
 
 
-def random_batch(spec: ExperimentSpec) -> Batch:
-    spec, device = with_statistics(spec), torch.device("cpu")
-    data = random_data(spec, spec.train.batch_size, device)
-    return next(task_class(spec)(spec, new_module(spec)).batches(data, 0))
-
-
 def with_statistics(spec: ExperimentSpec) -> ExperimentSpec:
     data, channels = spec.data, spec.model.in_chans or 1
     mean, std = data.mean or (GREY,) * channels, data.std or (SPREAD,) * channels
@@ -164,7 +159,6 @@ def with_statistics(spec: ExperimentSpec) -> ExperimentSpec:
 
 
 def random_data(spec: ExperimentSpec, count: int, device: torch.device) -> DataSet:
-    """Return ``count`` random images on the device, in the shape that the model takes."""
     generator = torch.Generator().manual_seed(0)
     num_classes = spec.model.num_classes or 1
     shape = (count, spec.model.in_chans or 1, *(spec.model.img_size or (1, 1)))

@@ -21,13 +21,12 @@ from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec, ModelSpec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import teacher_run
-from vitcli.runner.evaluate.weights import encoder_weights
+from vitcli.runner.evaluate.weights import encoder_weights, published_weights
 from vitcli.runner.experiment.build import encoder_of, filled_module
 from vitcli.runner.experiment.config import SIZES
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
 from vitcli.runner.text import quantity
-from vitcli.runner.weights import published_weights
 
 POSITIONS = "pos_embed.table"
 NO_TENSORS = ("drop_path", "attn_drop", "proj_drop", "pos_drop", "init")
@@ -64,7 +63,6 @@ def initial_module(
 
 
 def refuse_source(run: RunDir, spec: ExperimentSpec, first: RunDir | Path | None) -> None:
-    """Refuse to delete a run whose weights a new training needs."""
     if run.path.resolve() in [source.path.resolve() for source in _sources(spec, first)]:
         raise ConfigError(
             f"--rerun would delete {run.path}, whose weights this training needs; choose another"
@@ -173,7 +171,6 @@ def tensor_fields(model: ModelSpec) -> dict[str, Any]:
 def _fit_positions(
     weights: dict[str, Tensor], model: ImageModel, source: RunDir, on_message: Callable[[str], None]
 ) -> dict[str, Tensor]:
-    """Return the weights with learned positions for the grid of the model."""
     table, own = weights.get(POSITIONS), model.state_dict().get(POSITIONS)
     if table is None or own is None or not isinstance(model, TokenModel):
         return weights

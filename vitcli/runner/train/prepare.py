@@ -18,6 +18,7 @@ from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.evaluate.teacher import with_known_teacher
+from vitcli.runner.evaluate.weights import first_file
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.build import without_memory
 from vitcli.runner.experiment.config import Experiment, config_hash, load_experiment
@@ -28,12 +29,7 @@ from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.run.checkpoint import Checkpoint, resumable_checkpoint
 from vitcli.runner.run.folder import RUNS, RunDir, default_path, find_run
 from vitcli.runner.run.listing import refuse_foreign_files
-from vitcli.runner.run.record import (
-    RunRecord,
-    describe_other_images,
-    headline_key,
-    read_record,
-)
+from vitcli.runner.run.record import RunRecord, describe_other_images, headline_key, read_record
 from vitcli.runner.text import ignore_message, listed, quantity
 from vitcli.runner.train.build import build_training, compile_training, settings
 from vitcli.runner.train.events import Event
@@ -52,7 +48,6 @@ from vitcli.runner.train.ranks import (
     refuse_other_ranks,
     refuse_parts,
 )
-from vitcli.runner.weights import first_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +200,6 @@ def prepare(experiment: Experiment, request: Request) -> Plan:
 
 
 def chosen_folder(experiment: Experiment, request: Request) -> RunDir:
-    """Return the run folder of a training; refuse a ``--data-dir`` that it does not read."""
     spec = experiment.spec
     run = RunDir(request.output or default_path(experiment.name, spec, experiment.changed))
     continues = request.resume and run.exists
@@ -240,7 +234,6 @@ def finished_run(experiment: Experiment, request: Request) -> RunRecord | None:
 
 
 def stored_run(experiment: Experiment, request: Request, run: RunDir) -> RunRecord | None:
-    """Return what a run folder holds; refuse a run that the request cannot continue."""
     if request.rerun or not run.exists:
         return None
     run.refuse_use()
@@ -339,7 +332,6 @@ def read_images(experiment: Experiment, request: Request) -> tuple[ExperimentSpe
 
 
 def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:
-    """Refuse to start a training whose test images are training images, too."""
     if data.leaks and not spec.data.allow_leaks:
         raise InputError(
             f"{quantity(len(data.leaks), 'test picture')} of {len(data.test):,} found in the"
@@ -380,7 +372,6 @@ def first_run(
 
 
 def pretraining_of(experiment: Experiment) -> Experiment | None:
-    """Return the pre-training of an experiment, if it has one."""
     spec = experiment.spec.pretraining
     if spec is None:
         return None

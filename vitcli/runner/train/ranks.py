@@ -52,7 +52,6 @@ def joined(launch: Launch | None) -> Iterator[None]:
 
 
 def device_of_rank(name: str) -> str:
-    """Return the device of this rank: on a machine with GPUs, the one with its local number."""
     launch = read_launch()
     if ranks.size() == 1 or launch is None:
         return name
@@ -83,7 +82,6 @@ def refuse_other_ranks(facts: Mapping[str, Any]) -> None:
 
 
 def read_timeout() -> float:
-    """Return the seconds after which a rank that does not answer is given up."""
     text = os.environ.get(TIMEOUT_VARIABLE) or str(TIMEOUT)
     with contextlib.suppress(ValueError):
         if 0 < (seconds := float(text)) < float("inf"):

@@ -23,13 +23,7 @@ from vitcli.runner.text import quantity
 from vitcli.runner.train.exactness import describe_changes, edited_configuration
 from vitcli.runner.train.finish import describe_cost_of, finish
 from vitcli.runner.train.hooks import hooks_of
-from vitcli.runner.train.prepare import (
-    Plan,
-    Request,
-    changes_of,
-    finished_run,
-    prepare,
-)
+from vitcli.runner.train.prepare import Plan, Request, changes_of, finished_run, prepare
 from vitcli.runner.train.ranks import device_of_rank
 from vitcli.runner.train.trainer import Hook, Trainer
 
@@ -79,7 +73,6 @@ def open_run(plan: Plan) -> Iterator[RunDir]:
 
 
 def refuse_other_writer(plan: Plan) -> None:
-    """Refuse a run that another process has trained or removed since the plan was made."""
     before = plan.before
     now = read_record(plan.run) if plan.run.exists and not plan.request.rerun else None
     if (now and (now.status, now.step)) != (before and (before.status, before.step)):
@@ -87,7 +80,6 @@ def refuse_other_writer(plan: Plan) -> None:
 
 
 def describe(plan: Plan) -> dict[str, Any]:
-    """Return the content of meta.json."""
     before, spec, training = plan.before, plan.spec, plan.training
     arithmetic = {name: getattr(training, name) for name in ("precision", "kernels", "compiled")}
     if ranks.size() > 1:
@@ -118,7 +110,6 @@ def describe(plan: Plan) -> dict[str, Any]:
 
 
 def describe_sources(plan: Plan) -> dict[str, Any]:
-    """Return the runs that a training starts from and is taught by."""
     sources: dict[str, Any] = {}
     if isinstance(plan.first, RunDir):
         if plan.spec.pretrain:

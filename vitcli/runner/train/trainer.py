@@ -11,13 +11,7 @@ from vitcli.core.data.source import Images
 from vitcli.core.objectives.objective import Outputs
 from vitcli.core.torch_use import to_host
 from vitcli.core.train.training import SKIPPED, Step
-from vitcli.runner.errors import (
-    DivergedError,
-    InputError,
-    ResourceError,
-    StoppedError,
-    UserError,
-)
+from vitcli.runner.errors import DivergedError, InputError, ResourceError, StoppedError, UserError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.machine.device import arithmetic
 from vitcli.runner.machine.resources import as_resource_error
@@ -148,7 +142,6 @@ class Trainer:
             self.request.on_message(jump)
 
     def fit(self) -> None:
-        """Train epoch after epoch, until the last one."""
         self.begin()
         while self.epoch < self.last_epoch:
             self.train_epoch()
@@ -238,7 +231,6 @@ class Trainer:
         return outputs
 
     def save(self) -> None:
-        """Write a checkpoint, then remove the checkpoints that are not kept."""
         began = time.perf_counter()
         progress = {
             "step_seconds": self.step_seconds,
@@ -254,7 +246,6 @@ class Trainer:
         prune(self.run.checkpoints, {*newest, self.best[1]} if self.data.val else newest)
 
     def interrupt(self, number: int) -> None:
-        """Save a checkpoint and stop, because of a signal."""
         if self._epoch_began:
             self._count_step_seconds()
         self.refuse_divergence(*self.training.sums.tolist())
@@ -270,7 +261,6 @@ class Trainer:
         )
 
     def refuse_divergence(self, *numbers: float) -> None:
-        """Write that the training diverged, and raise DivergedError, if a number is not finite."""
         if all(map(math.isfinite, numbers)):
             return
         # It names the epoch, because the step at which divergence is seen depends on time.

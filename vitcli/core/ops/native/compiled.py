@@ -21,7 +21,6 @@ class Kernels:
         self._libraries: dict[tuple[str, tuple[int, ...]], ctypes.CDLL] = {}
 
     def compiled(self, source: str, **sizes: int) -> ctypes.CDLL:
-        """Return the library of a C file that is compiled for these sizes."""
         key = (source, tuple(sizes.values()))
         if key not in self._libraries:
             self._libraries[key] = self._open(source, sizes)

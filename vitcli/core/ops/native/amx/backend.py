@@ -221,7 +221,6 @@ def fits_attention(num_tokens: int, num_heads: int, width: int) -> bool:
 
 
 def open_library(kernels: Kernels, op: str, *sizes: int) -> None:
-    """Compile and open the library for calls of an op with these sizes."""
     if op == "attention" and fits_attention(*sizes):
         attention_library(kernels, *sizes)
     elif op == "add_norm":

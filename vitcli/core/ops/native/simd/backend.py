@@ -26,7 +26,6 @@ def number_type(library: ctypes.CDLL) -> torch.dtype:
 
 
 def allocate_packs(*shapes: tuple[int, int]) -> Tensor:
-    """Return memory for packed weights of these shapes."""
     return torch.empty(sum((rows + PANEL) * (columns + PANEL) for rows, columns in shapes))
 
 
