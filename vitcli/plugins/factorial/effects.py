@@ -16,7 +16,7 @@ import numpy as np
 
 from vitcli.plugins.factorial.crossing import Cell, cells
 from vitcli.runner.data.catalogue import CATALOGUE
-from vitcli.runner.report.tables import Table, make_table
+from vitcli.runner.report.tables import DASH, Table, make_table
 from vitcli.runner.study.judgement import find_differences
 from vitcli.runner.study.looks import Look, looks_at, seeds_needed
 from vitcli.runner.study.notes import plan_note
@@ -150,7 +150,7 @@ def build_effects(doc: StudyResult) -> Table:
         if effect.decided_at and effect.decided_at < effect.num_seeds:
             verdict = f"exists (at {quantity(effect.decided_at, 'seed')})"
         verdict = "incomplete" if is_incomplete(doc) else verdict
-        rows.append((" x ".join(effect.parts), value, p_text(effect.p_holm), verdict))
+        rows.append((" x ".join(effect.parts), value, p_text(effect.p_holm) or DASH, verdict))
     return make_table(
         ("effect", "points [95 % CI]", "p (Holm)", "verdict"),
         rows,
