@@ -49,6 +49,7 @@ class Kind:
 KINDS = {
     "equal variances": Kind(),
     "part x seed terms": Kind(part_by_seed=1.0),
+    "part x seed terms of 9 times the variance": Kind(part_by_seed=9.0),
     "4 cells with 28 times the variance": Kind([28.0 if is_wild(cell) else 1.0 for cell in CELLS]),
     "1 cell with 100 times the variance": Kind([1.0 if cell else 100.0 for cell in CELLS]),
 }

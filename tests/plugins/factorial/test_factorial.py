@@ -99,7 +99,7 @@ def test_few_studies_without_an_effect_find_one(parts, seeds, kind):
     random, studies, false = np.random.default_rng(0), 300, 0
     for _ in range(studies):
         by_seed = random.normal(0, 1, (2, seeds))
-        changed = {part: random.normal(0, 1, seeds) for part in parts}
+        changed = {part: random.normal(0, 3, seeds) for part in parts}
         made = {}
         for cell in cells(parts):
             drawn = by_seed[0] + sum(changed[part] for part in cell)
@@ -232,7 +232,7 @@ def test_the_committed_simulation_holds_and_a_short_one_agrees():
     assert stored["results"].keys() == factorial.CASES.keys()
     for name, shares in stored["results"].items():
         assert max(shares["exists"], shares["interval"]) <= 0.055, name
-    shares = factorial.measure("3 seeds, part x seed terms", 20)
+    shares = factorial.measure("3 seeds, part x seed terms of 9 times the variance", 20)
     assert shares["interval"] < min(0.15, shares["independent"])
 
 
