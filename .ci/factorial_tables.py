@@ -101,7 +101,8 @@ def beside(name: str, change: str) -> str:
     known = [f"`{' x '.join(e.parts)}`" for e in pairs if change in e.parts and e.decided_at]
     said = f"no interaction of `{change}` is clear"
     if known:
-        said = f"these interactions are clear: {join_words(known)}"
+        which = "this interaction is" if len(known) == 1 else "these interactions are"
+        said = f"{which} clear: {join_words(known)}"
     rows = []
     for other in (None, *(part for part in doc.parts if part != change)):
         cell = frozenset([other] if other else [])
