@@ -10,11 +10,11 @@ from study_tables import document, listed
 from vitcli.plugins.factorial.effects import Effect, Scores, cell_scores, chance_score, effects
 from vitcli.runner.report.tables import markdown_grid
 from vitcli.runner.study.result import StudyResult
-from vitcli.runner.text import join_words, p_text
+from vitcli.runner.text import join_words
 
 HEADER = (
     *("change", "other change", "effect without the other change"),
-    *("effect with the other change", "interaction [95 % CI]", "p (Holm)"),
+    *("effect with the other change", "interaction [95 % CI]"),
 )
 
 
@@ -31,9 +31,9 @@ def interactions(name: str) -> str:
         first, second = pair.parts
         alone, applied = main[first] - pair.value / 2, main[first] + pair.value / 2
         interval = f"{pair.value:+.2f} [{pair.low:+.2f}, {pair.high:+.2f}]"
-        shown = [f"{alone:+.2f}", f"{applied:+.2f}", interval, p_text(pair.p_holm)]
+        shown = [f"{alone:+.2f}", f"{applied:+.2f}", interval]
         rows.append([f"`{first}`", f"`{second}`", *shown])
-    grid = markdown_grid(HEADER, rows, range(2, 6))
+    grid = markdown_grid(HEADER, rows, range(2, 5))
     said = [explained(doc, scores)]
     if clear:
         said.insert(0, on_log_odds(doc, scores, clear))
@@ -101,7 +101,8 @@ def beside(name: str, change: str) -> str:
     known = [f"`{' x '.join(e.parts)}`" for e in pairs if change in e.parts and e.decided_at]
     said = f"no interaction of `{change}` is clear"
     if known:
-        said = f"these interactions are clear: {join_words(known)}"
+        which = "this interaction is" if len(known) == 1 else "these interactions are"
+        said = f"{which} clear: {join_words(known)}"
     rows = []
     for other in (None, *(part for part in doc.parts if part != change)):
         cell = frozenset([other] if other else [])

@@ -1,16 +1,18 @@
 """Measure how often the tests of a factorial study find an effect although there is none.
 
 Random studies of five parts are drawn, as `ablation-factorial` is: 32 cells, each with the same
-seeds. No part has an effect. The cells differ in variance, as the cases say. Measured are
-  single     share of effects with p <= 0.05, before any adjustment
-  any        share of studies in which an effect has p <= 0.05 after Holm's method
-  pooled     ``single``, if one variance is assumed for all cells
+seeds. No part has an effect in the mean. The cells differ in variance, or each seed gives the parts
+other effects, as the cases say. One looks after each seed from 3 on. Measured are
+  exists       share of studies in which an effect exists
+  interval     share of effects whose interval excludes 0, before any adjustment
+  independent  share of effects with p <= 0.05, if the trainings of a seed were independent
 By default all is written to experiments/results/statistics/factorial.json.
 """
 
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,6 @@ from scipy import special
 from vitcli.plugins.factorial.crossing import Cell, cells
 from vitcli.plugins.factorial.effects import Effect, effects
 from vitcli.runner.machine.device import source_commit
-from vitcli.runner.study.result import MIN_PAIRS
 from vitcli.runner.study.significance import ALPHA
 
 RESULT = Path(__file__).parents[1] / "results" / "statistics" / "factorial.json"
@@ -35,52 +36,66 @@ def is_wild(cell: Cell) -> bool:
     return {"a", "b"} <= cell and "c" not in cell
 
 
-VARIANCES = {
-    "equal variances": [1.0 for _ in CELLS],
-    "4 cells with 28 times the variance": [28.0 if is_wild(cell) else 1.0 for cell in CELLS],
-    "1 cell with 100 times the variance": [1.0 if cell else 100.0 for cell in CELLS],
-}
-SEEDS = (2, 4)
-CASES = {
-    f"{seeds} seeds, {name}": (seeds, variances)
-    for name, variances in VARIANCES.items()
-    for seeds in SEEDS
-}
+@dataclass(frozen=True)
+class Kind:
+    """How the scores of a study vary beside its seeds."""
+
+    variances: Sequence[float] = (1.0,) * len(CELLS)
+    """Of the trainings of each cell."""
+    part_by_seed: float = 0.0
+    """Variance of what a part changes with one seed and not with another."""
 
 
-def draw(seeds: int, variances: Sequence[float], random: np.random.Generator) -> Table:
+KINDS = {
+    "equal variances": Kind(),
+    "part x seed terms": Kind(part_by_seed=1.0),
+    "part x seed terms of 9 times the variance": Kind(part_by_seed=9.0),
+    "4 cells with 28 times the variance": Kind([28.0 if is_wild(cell) else 1.0 for cell in CELLS]),
+    "1 cell with 100 times the variance": Kind([1.0 if cell else 100.0 for cell in CELLS]),
+}
+SEEDS = (3, 10)
+"""Planned seeds. With ten, the sign flips can decide."""
+CASES = {f"{seeds} seeds, {name}": (seeds, kind) for name, kind in KINDS.items() for seeds in SEEDS}
+
+
+def draw(seeds: int, kind: Kind, random: np.random.Generator) -> Table:
     """Return the scores of a study without any effect."""
-    blocks = random.normal(0, 1, seeds)
-    errors = random.normal(0, 1, (len(CELLS), seeds)) * np.sqrt(variances)[:, None]
-    rows = zip(CELLS, (blocks + errors).tolist(), strict=True)
-    return {cell: dict(enumerate(row)) for cell, row in rows}
+    has_part = np.array([[part in cell for part in PARTS] for cell in CELLS])
+    by_part = random.normal(0, kind.part_by_seed**0.5, (len(PARTS), seeds))
+    errors = random.normal(0, 1, (len(CELLS), seeds)) * np.sqrt(kind.variances)[:, None]
+    drawn = random.normal(0, 1, seeds) + has_part @ by_part + errors
+    return {cell: dict(enumerate(row)) for cell, row in zip(CELLS, drawn.tolist(), strict=True)}
 
 
-def pooled(found: Sequence[Effect], seeds: int) -> list[bool]:
-    """Say which effects have p <= 0.05 if all cells have the same variance.
+def independent(found: Sequence[Effect], table: Table) -> list[bool]:
+    """Say which effects have p <= 0.05 with the variance that is left by cells and seeds."""
+    scores = np.array([[*by_seed.values()] for by_seed in table.values()])
+    left = scores - scores.mean(0) - scores.mean(1, keepdims=True) + scores.mean()
+    freedom = (scores.shape[0] - 1) * (scores.shape[1] - 1)
+    error = ((left**2).sum() / freedom / scores.size) ** 0.5
+    limit = -special.stdtrit(freedom, ALPHA / 2)
+    return [abs(each.value) > limit * 2 ** len(each.parts) * error for each in found]
 
-    The variance of an effect is then the same number; only its degrees of freedom differ.
-    """
-    limit = -special.stdtrit((len(CELLS) - 1) * (seeds - 1), ALPHA / 2)
-    errors = [abs(e.value / special.stdtrit(e.freedom, e.p / 2)) for e in found]
-    return [abs(e.value) > limit * s for e, s in zip(found, errors, strict=True)]
+
+def excludes_zero(effect: Effect) -> bool:
+    return effect.low is None or effect.high is None or not effect.low <= 0 <= effect.high
 
 
 def one_study(table: Table, seeds: int) -> dict[str, float]:
     """Return what is found in a study without any effect."""
-    found = effects(PARTS, table, max(MIN_PAIRS, seeds))
+    found = effects(PARTS, table, seeds)
     return {
-        "single": float(np.mean([each.p <= ALPHA for each in found])),
-        "any": any(each.p_holm <= ALPHA for each in found),
-        "pooled": float(np.mean(pooled(found, seeds))),
+        "exists": any(each.decided_at for each in found),
+        "interval": float(np.mean([excludes_zero(each) for each in found])),
+        "independent": float(np.mean(independent(found, table))),
     }
 
 
 def measure(name: str, studies: int) -> dict[str, float]:
     """Return the shares of one case."""
-    seeds, variances = CASES[name]
+    seeds, kind = CASES[name]
     random = np.random.default_rng(0)
-    found = [one_study(draw(seeds, variances, random), seeds) for _ in range(studies)]
+    found = [one_study(draw(seeds, kind, random), seeds) for _ in range(studies)]
     return {key: round(float(np.mean([each[key] for each in found])), 4) for key in found[0]}
 
 

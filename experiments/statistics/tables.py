@@ -18,9 +18,9 @@ STUDIES = {
 }
 FOLDS = {"corrected": "corrected t test", "uncorrected": "t test of independent seeds"}
 FACTORIAL = {
-    "single": "an effect, unadjusted",
-    "any": "any effect, after Holm",
-    "pooled": "an effect, if one variance is assumed",
+    "exists": "an effect exists",
+    "interval": "an interval excludes 0",
+    "independent": "p at most 0.05, if trainings of a seed were independent",
 }
 
 

@@ -1,9 +1,9 @@
-"""Judge: R with lme4 and lmerTest, exactRankTests and sandwich. They decide statistics.
+"""Judge: R with lme4, lmerTest and exactRankTests. They decide statistics.
 
 The answers of R are stored in judged.json. Where R and its packages are here, they are made again.
 The inputs of R are `Penicillin` of lme4, right answers of ablation-cifar10-tiny (the differences
-no-positional-encoding minus baseline of seeds 0 to 7 and the first 1,000 test images), and seeds 0
-and 1 of ablation-factorial.
+no-positional-encoding minus baseline of seeds 0 to 7 and the first 1,000 test images), and R's own
+`warpbreaks` (two wools, low and high tension; the nine looms of each stand for seeds).
 """
 
 import csv
@@ -19,11 +19,11 @@ import pytest
 from tests.judges.conftest import Judge
 from vitcli.plugins.factorial.effects import effects
 from vitcli.runner.study.images import cross
-from vitcli.runner.study.significance import holm, sign_flip_p
+from vitcli.runner.study.significance import sign_flip_p
 
 JUDGE = Judge("R", "GPL-2 and GPL-3", "intervals, p-values and effects", of="4.2.2, lme4 1.1-31")
 HERE = Path(__file__).parent
-PACKAGES = ("lme4", "lmerTest", "sandwich", "exactRankTests", "jsonlite")
+PACKAGES = ("lme4", "lmerTest", "exactRankTests", "jsonlite")
 INPUTS = ("penicillin.csv", "predictions.csv", "factorial.csv")
 JUDGED = json.loads((HERE / "judged.json").read_text())
 NAMES = {
@@ -93,24 +93,23 @@ def test_sign_flips_are_those_of_exact_rank_tests(agree):
     agree("exactRankTests: p of sign flips", ours, JUDGED["flips"])
 
 
-def test_effects_are_those_of_lm_with_hc2_errors_and_holm_of_p_adjust(agree):
+def test_effects_are_those_of_paired_tests_and_holm_of_p_adjust(agree):
     rows = rows_of("factorial.csv")
     parts = [key for key in rows[0] if key not in ("seed", "score")]
     scores: dict[frozenset[str], dict[int, float]] = {}
     for row in rows:
         cell = frozenset(part for part in parts if float(row[part]) > 0)
         scores.setdefault(cell, {})[int(row["seed"])] = float(row["score"])
-    found = {":".join(each.parts): each for each in effects(parts, scores, planned=3)}
-    judged = {each["term"]: each for each in JUDGED["factorial"]}
-    assert found.keys() == judged.keys()
-    for ours, theirs in (("value",) * 2, ("freedom",) * 2, ("p",) * 2, ("p_holm", "holm")):
-        values = [getattr(found[term], ours) for term in judged]
-        agree(
-            f"lm and sandwich: {ours} of effects",
-            values,
-            [e[theirs] for e in judged.values()],
-            1e-8,
-        )
-    p_values = [each["p"] for each in judged.values()]
-    adjusted = [each["holm"] for each in judged.values()]
-    agree("p.adjust: Holm", holm(p_values, len(p_values)), adjusted, 1e-8)
+    three = {cell: {seed: by_seed[seed] for seed in range(3)} for cell, by_seed in scores.items()}
+    every, first = effects(parts, scores, planned=9), effects(parts, three, planned=3)
+    judged = JUDGED["factorial"]
+    assert [":".join(each.parts) for each in every] == [each["term"] for each in judged]
+    compared = (
+        ("t.test: mean of effects", every, "value", "value"),
+        ("t.test: lower end of effects", first, "low", "low"),
+        ("t.test: upper end of effects", first, "high", "high"),
+        ("t.test and perm.test: p of effects", every, "p", "p"),
+        ("p.adjust: p of effects, Holm", every, "p_holm", "holm"),
+    )
+    for what, found, ours, theirs in compared:
+        agree(what, [getattr(e, ours) for e in found], [e[theirs] for e in judged], 1e-8)

@@ -55,6 +55,6 @@ ROW = Design(
 )
 EFFECTS = FigureRow(
     "Main effects on the diagonal, interactions of two parts below it, each with its 95 %"
-    " interval. An interval in bold excludes 0.",
+    " interval. An effect in bold exists.",
     "vitcli.plugins.factorial.figure:interactions",
 )

@@ -1,11 +1,10 @@
 """Factorial studies: every combination of the parts is trained, so parts can depend on each other.
 
 A part is a variant of the study file; a cell is a set of parts that are changed together. An effect
-uses the whole seeds, which every cell has. The scores follow score = mean + seed + effects of the
-changed parts + interactions + error, and each cell has an error variance of its own.
-Sources: Montgomery 2017, Design and Analysis of Experiments, chapters 4 and 6 (effects);
-MacKinnon and White 1985, https://doi.org/10.1016/0304-4076(85)90158-7 (variances, "HC2");
-Satterthwaite 1946, https://doi.org/10.2307/3002019 (degrees of freedom).
+uses the whole seeds, which every cell has. The cells of a seed share initial weights and the order
+of the data, so their errors are not independent: each seed gives one number for an effect, which is
+judged by these as a row of an ablation is by its paired differences.
+Source of the effects: Montgomery 2017, Design and Analysis of Experiments, chapters 4 and 6.
 """
 
 import itertools
@@ -14,20 +13,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vitcli.plugins.factorial.crossing import Cell, cells
 from vitcli.runner.data.catalogue import CATALOGUE
-from vitcli.runner.report.tables import Table, make_table
+from vitcli.runner.report.tables import DASH, Table, make_table
 from vitcli.runner.study.judgement import find_differences
-from vitcli.runner.study.looks import Look, looks_at
+from vitcli.runner.study.looks import Look, looks_at, seeds_needed
 from vitcli.runner.study.notes import plan_note
-from vitcli.runner.study.result import Plan, StudyResult, sort_seeds
-from vitcli.runner.study.significance import ALPHA, MeanError, holm, rounded
+from vitcli.runner.study.result import MIN_PAIRS, Plan, StudyResult, sort_seeds
+from vitcli.runner.study.significance import ALPHA, MeanError, holm, pool_seed_variance, rounded
 from vitcli.runner.study.statistics import interval_of_looks, scores
 from vitcli.runner.text import interval, p_text, quantity, signed
 
-Matrix = NDArray[np.float64]
 Scores = Mapping[Cell, Mapping[int, float]]
 """Cell -> seed -> score."""
 
@@ -37,16 +34,18 @@ class Effect:
     """A main effect, or the interaction of two parts, in the unit of the scores."""
 
     parts: tuple[str, ...]
+    num_seeds: int
+    """Number of whole seeds."""
     value: float
     """Mean change of the part over the cells. For two parts: the effect of the first where the
     second is changed, minus its effect where the second is unchanged."""
     low: float | None
     high: float | None
-    """95 % t interval, which holds at every look; None with fewer than three whole seeds."""
-    freedom: float
-    """Degrees of freedom of the interval and of p, at the present look."""
-    p: float
-    p_holm: float
+    """95 % t interval, which holds at every look; None with fewer than three whole seeds, or if two
+    looks contradict each other."""
+    p: float | None
+    """Larger p of a sign-flip test and a t test over the seeds; None if no p could decide."""
+    p_holm: float | None
     """Adjusted over all effects of the study."""
     decided_at: int | None
     """Number of whole seeds of the look that found the effect: the present one if it does."""
@@ -55,7 +54,7 @@ class Effect:
 def effects(
     parts: Sequence[str], scores: Scores, planned: int, plan: Plan | None = None
 ) -> tuple[Effect, ...]:
-    """Return main effects, then two-way interactions; a look is a whole seed, and they need two.
+    """Return main effects, then two-way interactions; they need two whole seeds.
 
     ``plan`` has the order of the seeds, and the effects of parts that were removed or edited.
     """
@@ -63,49 +62,53 @@ def effects(
     seeds = sort_seeds(set.intersection(*({*scores.get(cell, ())} for cell in every)), plan)
     if len(seeds) < 2:
         return ()
-    table = np.array([[scores[cell][seed] for seed in seeds] for cell in every])
     terms = [*itertools.combinations(parts, 1), *itertools.combinations(parts, 2)]
     num_tests = max(len(terms), plan.num_effects if plan else 0)
-    # The difference of two means over half of the cells, or of two such differences.
-    weights = [
-        [math.prod(2 if part in cell else -2 for part in term) / len(every) for cell in every]
-        for term in terms
-    ]
-    looks: list[list[Look]] = [[] for _ in terms]
-    for count in sorted({*looks_at(len(seeds), planned), len(seeds)}):
-        errors = _errors(np.array(weights), table[:, :count])
-        for row, error in zip(looks, errors, strict=True):
-            row.append(Look(pairs=count, own=error, planned=planned, num_tests=num_tests))
+    signs = [[math.prod(1 if part in cell else -1 for part in t) for t in terms] for cell in every]
+    table = np.array([[scores[cell][seed] for cell in every] for seed in seeds])
+    # An effect is 2^parts times the mean of signed scores. Without that factor, independent errors
+    # vary all effects equally, so their variances can be pooled.
+    means = np.round(table @ np.array(signs) / len(every), 12).T.tolist()
+    looks = _looks(means, planned, num_tests)
     verdicts = find_differences(looks, num_tests)
-    adjusted = holm([row[-1].p for row in looks], num_tests)
-    effects = []
-    for term, row, verdict, p_holm in zip(terms, looks, verdicts, adjusted, strict=True):
-        low, high = interval_of_looks(row, lambda look: look.interval(look.own, ALPHA), np.inf)
+    p_values = [row[-1].p if row and row[-1].has_test else None for row in looks]
+    adjusted = holm(p_values, num_tests)
+    found = []
+    for i, term in enumerate(terms):
+        scale, verdict = 2 ** len(term), verdicts[i]
+        ends = interval_of_looks(looks[i], lambda look: look.interval(look.own, ALPHA), np.inf)
+        low, high = (None if end is None else scale * end for end in ends)
         effect = Effect(
             parts=term,
-            value=rounded(row[-1].own.mean),
+            num_seeds=len(seeds),
+            value=rounded(scale * np.mean(means[i])),
             low=low,
             high=high,
-            freedom=row[-1].own.seed_freedom,
-            p=row[-1].p,
-            p_holm=p_holm or row[-1].p,
+            p=p_values[i],
+            p_holm=adjusted[i],
             decided_at=None if verdict.contradicts else verdict.pairs,
         )
-        effects.append(effect)
-    return tuple(effects)
+        found.append(effect)
+    return tuple(found)
 
 
-def _errors(weights: Matrix, table: Matrix) -> list[MeanError]:
-    """Return the value and the error of each term, whose weights are (T, C), from scores (C, S)."""
-    cells, seeds = table.shape
-    left = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
-    by_cell = (left**2).sum(1) / ((1 - 1 / cells) * (1 - 1 / seeds) * seeds**2)
-    variances = (weights[:, 0] ** 2 * by_cell.sum()).tolist()
-    freedom = float((seeds - 1) * by_cell.sum() ** 2 / ((by_cell**2).sum() or 1)) or 1.0
-    return [
-        MeanError(mean=mean, variance=variance, seed_share=1.0, seed_freedom=freedom)
-        for mean, variance in zip((weights @ table.mean(1)).tolist(), variances, strict=True)
-    ]
+def _looks(rows: Sequence[Sequence[float]], planned: int, num_tests: int) -> list[list[Look]]:
+    """Return the looks at each effect, whose row has a number for each whole seed."""
+    looks: list[list[Look]] = [[] for _ in rows]
+    for pairs in looks_at(len(rows[0]), planned):
+        firsts = [row[:pairs] for row in rows]
+        pool = pool_seed_variance(firsts) if len(rows) == num_tests else None
+        for seen, first in zip(looks, firsts, strict=True):
+            look = Look(
+                pairs=pairs,
+                own=MeanError.of_seeds(first),
+                pooled=MeanError.of_seeds(first, pool) if pool else None,
+                planned=planned,
+                num_tests=num_tests,
+                differences=first,
+            )
+            seen.append(look)
+    return looks
 
 
 def cell_scores(doc: StudyResult) -> Scores:
@@ -143,10 +146,11 @@ def build_effects(doc: StudyResult) -> Table:
     rows = []
     for effect in effects:
         value = f"{signed(effect.value, digits)} {interval(effect.low, effect.high, digits)}"
-        seeds = quantity(effect.decided_at or 0, "seed")
-        verdict = f"exists (at {seeds})" if effect.decided_at else "undecided"
+        verdict = "exists" if effect.decided_at else "undecided"
+        if effect.decided_at and effect.decided_at < effect.num_seeds:
+            verdict = f"exists (at {quantity(effect.decided_at, 'seed')})"
         verdict = "incomplete" if is_incomplete(doc) else verdict
-        rows.append((" x ".join(effect.parts), value, p_text(effect.p_holm), verdict))
+        rows.append((" x ".join(effect.parts), value, p_text(effect.p_holm) or DASH, verdict))
     return make_table(
         ("effect", "points [95 % CI]", "p (Holm)", "verdict"),
         rows,
@@ -165,13 +169,30 @@ def _notes(doc: StudyResult, effects: Sequence[Effect]) -> list[str]:
     if not effects:
         return ["No effect can be estimated yet: it needs two seeds in every cell.", *notes]
     num_tests = max(len(effects), doc.plan.num_effects if doc.plan else 0)
+    num_seeds = effects[0].num_seeds
+    needed = max(doc.planned_seeds, seeds_needed(num_tests))
+    if num_seeds < MIN_PAIRS:
+        exists = f"Looks start at {MIN_PAIRS} seeds, so every effect is undecided."
+    elif effects[0].p is not None:
+        exists = (
+            "p: sign-flip test and t test, the larger p of both, Holm-adjusted for"
+            f" {num_tests} effects. An effect exists if p is at most the level of this look, or was"
+            " small enough at an earlier look."
+        )
+    elif len(effects) < num_tests:
+        exists = f"No p can decide yet: for {num_tests} effects, it needs a plan of {needed} seeds."
+    else:
+        exists = (
+            "An effect exists if its joint interval excludes 0, with the seed variance pooled over"
+            f" the effects, or its own if that is larger; p needs a plan of {needed} seeds."
+        )
     return [
         f"Effect of one part: mean change in {doc.headline.difference_unit} over all cells. Effect"
         " of two parts: the effect of the first where the second is changed, minus its effect where"
-        " the second is unchanged. They use the seeds that every cell has.",
-        f"Intervals: t with {effects[0].freedom:.1f} degrees of freedom (Satterthwaite), for new"
-        " seeds alone; they hold at every look, and are not adjusted. p: adjusted by Holm's method"
-        f" over {num_tests} effects; an effect exists if p is at most the level of a look.",
+        " the second is unchanged. Each seed that every cell has gives one difference.",
+        "Intervals: t, for new seeds alone, with a seed as one observation; they hold at every"
+        " look, and are not adjusted.",
+        exists,
         plan_note(doc),
         *notes,
     ]

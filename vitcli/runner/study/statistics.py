@@ -270,7 +270,7 @@ def interval_of_looks(
     looks: Sequence[Look], interval: Callable[[Look], Interval | None], most: float
 ) -> tuple[float | None, float | None]:
     """Return what the intervals of all looks and [-most, most] share; None if that is nothing."""
-    last = interval(looks[-1])
+    last = interval(looks[-1]) if looks else None
     if last is None:
         return None, None
     # Equal differences at an earlier look do not tell how much others vary.
