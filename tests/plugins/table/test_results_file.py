@@ -526,7 +526,7 @@ def test_a_column_whose_cells_are_folds_is_refused_beside_a_seed():
 def test_images_that_each_row_has_alone_are_refused_beside_a_seed(name):
     with pytest.raises(InputError, match=name):
         document(with_column(name, "123"))
-    for cells in ("111", ("0.81", "0.82", "0.83")):
+    for cells in ("111", ("0.81", "0.82", "0.83"), ("81.5%", "82 %", "83%")):
         assert document(with_column(name, cells)).base_config == {}
 
 

@@ -35,7 +35,7 @@ NOT_SEEDS = re.compile(
     r"|(?<![a-z])cv(?=(s|idx?|index|no?|num|number|run|rep)?\d*\b)|cross.?val|xval"
     r"|leave.?one|\bloo(cv)?\b|\bloso\b|held.?out|left.?out|(?<!slurm )partition"
     r"|\b(test|val|valid|validation) (subject|patient|participant|speaker|user|site|hospital|center"
-    r"|centre|scanner|domain|group)s?\b"
+    r"|centre|scanner|domain|group)\b"
     r"|(?<![a-z])(?!(hold|drop|roll|fan|timed?|dim|std|log|read|print|check|fade) )[a-z]+ out\b)"
     r"|(?P<part>split|bootstrap|resampl|\bhold.?out|\bmccv\b|monte.?carlo)"
     r"|(epoch|step|iteration|\biter\b)"
@@ -320,8 +320,8 @@ def _not_seeds(column: str, texts: Iterable[str]) -> re.Match[str] | None:
 
 
 def _may_be_seed(text: str) -> bool:
-    is_fraction = NUMBER.fullmatch(text) and not WHOLE.fullmatch(text)
-    return not is_fraction and len(text) <= MAX_NAME
+    is_score = NUMBER.fullmatch(text.rstrip("% ")) and not WHOLE.fullmatch(text)
+    return not is_score and len(text) <= MAX_NAME
 
 
 def _refuse_hidden_folds(
@@ -344,7 +344,7 @@ def _refuse_hidden_folds(
             raise InputError(
                 f"{name}: by the column {printable(column)}, each row of a variant has random"
                 " images of its own, so the rows are no independent trainings; keep the rows of one"
-                " choice of images, or remove the column if all rows share it"
+                " choice of images, or remove the column if it holds no such choice"
             )
         if match and match["fold"]:
             _folds(name, column, {fold: seed for seed, fold in enumerate(folds)})
@@ -360,10 +360,10 @@ def _plan(rows: Sequence[Row], numbers: Mapping[str, int], choices: Choices) -> 
     if len(plans) > 1:
         known = " and ".join(map(str, sorted(plans)))
         raise ConfigError(f"planned_seeds, --plan: a plan is one number, not {known}")
-    known = [row for row in rows if row.planned_order is not None]
-    by_seed = {numbers[row.seed]: row for row in reversed(known)}
-    by_place = {row.planned_order: row for row in reversed(known)}
-    for row in known:
+    placed = [row for row in rows if row.planned_order is not None]
+    by_seed = {numbers[row.seed]: row for row in reversed(placed)}
+    by_place = {row.planned_order: row for row in reversed(placed)}
+    for row in placed:
         for other in (by_seed[numbers[row.seed]], by_place[row.planned_order]):
             is_same_seed = numbers[other.seed] == numbers[row.seed]
             if is_same_seed != (other.planned_order == row.planned_order):
