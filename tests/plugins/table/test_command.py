@@ -37,6 +37,15 @@ def test_options_reach_the_document(results):
     assert {**doc, "statistics": 0} == {**expected, "origin": {**doc["origin"]}, "statistics": 0}
 
 
+@pytest.mark.parametrize(
+    ("typed", "shown"), [("../a/b", "../a/b"), ("b/../c", "b/../c"), ("{}/a/b", "b")]
+)
+def test_the_shown_command_keeps_folders_that_are_relative(results, typed, shown):
+    typed = typed.format(results.parent)
+    doc = json.loads(printed("table", "results.csv", "-o", typed, "--json"))
+    assert doc["command"] == f"vitcli table results.csv -o {shown} --json"
+
+
 def test_a_missing_trial_ends_with_exit_code_3(results):
     results.write_text(HEAD + ROWS.replace("b,2,7,x\n", ""))
     said(3, "table", "results.csv")

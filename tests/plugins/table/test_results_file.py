@@ -146,6 +146,49 @@ def test_predictions_add_the_chance_of_the_images(trials, tmp_path, kind):
         document(f"variant,seed,score,predictions\na,0,0.4,5.{kind}", tmp_path / "t.csv")
 
 
+def with_predictions(folder, column, scores):
+    """Return a table whose files say that 3, 3, 2 and 1 of 4 answers are right."""
+    lines = [f"variant,seed,{column},predictions"]
+    for i, (wrong, score) in enumerate(zip((1, 1, 2, 3), scores, strict=True)):
+        right = np.arange(4) >= wrong
+        np.savez(folder / f"{i}.npz", label=[0, 1, 0, 1], prediction=[0, 1, 0, 1] ^ ~right)
+        np.save(folder / f"{i}.npy", right)
+        lines.append(f"{'ab'[i // 2]},{i % 2},{score},{i}.npz")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("suffix", ["npz", "npy"])
+@pytest.mark.parametrize(
+    ("column", "choices"), [("error", {}), ("Top-1 error", {}), ("x", {"lower_is_better": True})]
+)
+def test_an_error_counts_the_answers_that_are_wrong(tmp_path, suffix, column, choices):
+    text = with_predictions(tmp_path, column, (0.25, 0.25, 0.5, 0.75)).replace("npz", suffix)
+    rows = document(text, tmp_path / "t.csv", **choices).rows
+    assert [trial.number(f"test_{column}") for trial in rows[1].trials] == [0.5, 0.75]
+    assert (rows[1].contrast.only_baseline, rows[1].contrast.only_variant) == (1, 0)
+    assert rows[1].contrast.by_class in ((), (25.0, 50.0))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "column", "message"),
+    [
+        *(("npz", name, "leave out") for name in ("f1", "top5", "auc", "nll", "macro_f1")),
+        *(("npy", name, "leave out") for name in ("f1", "auc")),
+        ("npz", "error", "gives 0.25"),
+        *((suffix, "accuracy", None) for suffix in ("npz", "npy")),
+        *((suffix, "score", None) for suffix in ("npz", "npy")),
+        ("npy", "top5", None),
+    ],
+)
+def test_only_the_metric_that_answers_give_has_predictions(tmp_path, suffix, column, message):
+    text = with_predictions(tmp_path, column, (0.75, 0.75, 0.5, 0.25)).replace("npz", suffix)
+    if message is None:
+        assert document(text, tmp_path / "t.csv").rows[1].contrast
+        return
+    with pytest.raises(InputError, match=message):
+        document(text, tmp_path / "t.csv")
+
+
 def test_errors_of_images_are_in_their_own_unit(tmp_path):
     np.save(tmp_path / "x.npy", [0.25, 0.75])
     doc = document("variant,seed,mse,predictions\na,0,0.5,x.npy", tmp_path / "t.csv")
@@ -198,12 +241,14 @@ def test_missing_and_diverged_trials_are_those_of_a_study():
         ("accuracy", [0.905] * 6, {"unit": "none"}, 0.905, "0.9050"),
         ("accuracy", [*[0.3] * 5, 0.30000000000000004], {}, 0.3, "30.00"),  # a rounding error
         ("wer_%", [0.5] * 6, {"lower_is_better": True}, 0.005, "0.50"),
-        ("acc (%)", [0.5] * 6, {"lower_is_better": False}, 0.005, "0.50"),
+        ("acc (%)", [0.5, 1.5] * 3, {}, 0.015, "0.83"),
+        ("acc (%)", ["0.5 %"] * 6, {}, 0.005, "0.50"),
+        ("acc_pct", [0.5] * 6, {"unit": "percent"}, 0.005, "0.50"),
         ("err_pct", [0.5] * 6, {"lower_is_better": True}, 0.005, "0.50"),
         ("wer", [0.5] * 6, {"lower_is_better": True}, 0.5, "50.00"),
         ("score (fraction)", [0.5] * 6, {"lower_is_better": False}, 0.5, "50.00"),
         ("Test Error [%]", [0.5] * 6, {}, 0.005, "0.50"),
-        ('"accuracy, %"', [0.5] * 6, {}, 0.005, "0.50"),
+        ('"accuracy, %"', [2.5] * 6, {}, 0.025, "2.50"),
         ("ejection_fraction_mae", [0.5] * 6, {"lower_is_better": True}, 0.5, "0.50"),
     ],
 )
@@ -214,14 +259,23 @@ def test_the_unit_holds_for_the_whole_file(column, scores, choices, stored, show
     assert doc.headline.title.count("%") <= 1
 
 
+@pytest.mark.parametrize("column", ["accuracy (%)", "f1_pct"])
+def test_shares_that_may_be_fractions_in_spite_of_the_name_are_asked_for(column):
+    with pytest.raises(InputError, match="--unit"):
+        document(text_of([0.4, 0.5, 0.6, 0.7, 0.8, 1], f"variant,seed,{column}"))
+
+
 def test_scores_that_a_table_would_round_away_are_refused():
     with pytest.raises(InputError, match="smaller unit"):
         document(text_of([0.002, 0.00201, 0.002, 0.00203, 0.002, 0.00204], "variant,seed,loss"))
 
 
 LOWER = "loss eval_loss val/loss Val~Loss metrics.loss err error_rate Top-1~error nll mse RMSE"
+LOWER += " dice_loss nll_loss min_val_loss RMSE~(cm) mae~[\u00b0C]"
 HIGHER = "accuracy val/acc acc@1 top-1-acc best_acc Accuracy~(%) f1 auroc mAP mIoU R2 reward score"
+HIGHER += " accuracy_percent acc_pct acc_fraction AUC-ROC pr_auc max_val_acc macro~avg~f1-score"
 ASKED = "x accuracy_drop neg_accuracy 1-acc -loss test/1~-~accuracy inverse_mse rank time seed_loss"
+ASKED += " reward~(s) accuracy~(loss) RMSE~(negated) max"
 
 
 @pytest.mark.parametrize(("names", "expected"), [(LOWER, False), (HIGHER, True), (ASKED, None)])
@@ -229,12 +283,13 @@ def test_the_direction_is_that_of_the_whole_name_or_chosen(names, expected):
     for name in (word.replace("~", " ") for word in names.split()):
         text = text_of([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], f"variant,seed,{name}")
         for lower in (False, True):
-            assert document(text, lower_is_better=lower).headline.higher_is_better != lower
+            chosen = document(text, lower_is_better=lower, unit="none")
+            assert chosen.headline.higher_is_better != lower
         if expected is None:
             with pytest.raises(ConfigError, match="--higher-is-better or --lower-is-better"):
                 document(text)
         else:
-            assert document(text).headline.higher_is_better == expected, name
+            assert document(text, unit="none").headline.higher_is_better == expected, name
 
 
 PLAIN = "variant,seed,accuracy\na,0,0.81\na,1,0.83\nb,0,0.85\nb,1,0.88\n"
@@ -249,6 +304,7 @@ MLFLOW = (
 WITH_INDEX = PLAIN.replace("a,", "7,a,").replace("b,", "8,b,")
 WITH_STATE = PLAIN.replace("\n", ",finished\n").replace("y,finished", "y,state")
 NOTE = "note (a, b, c, d, e)"
+ORDERED = "variant,seed,score,planned_order\na,0,1,{}\na,1,1,{}\nb,0,1,{}\nb,1,1,{}\n"
 BOTH = {"variant": "variant", "score": "accuracy"}
 
 
@@ -315,6 +371,9 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         ("variant,seed,score,predictions\na,0,1,no.npz\n", {}, "no.npz"),
         ("variant,seed,score,planned_seeds\na,0,1,2\n", {}, "line 2: planned_seeds '2'"),
         ("variant,seed,score,planned_seeds\na,0,1,8\na,1,1,9\n", {}, "8 and 9"),
+        (ORDERED.format(0, 1, 1, 0), {}, "line 2 and line 4: planned_order"),
+        (ORDERED.format(0, 0, 0, 0), {}, "line 2 and line 3: planned_order"),
+        (ORDERED.format("", 3, 2, 2), {}, "line 3 and line 5: planned_order"),
         ("variant,seed,score\na,0,1\n", {"baseline": "c"}, "choose one of a"),
         ("variant,seed,score\na,0,1\n", {"margin": 0}, "margin 0"),
     ],
@@ -387,6 +446,7 @@ def test_a_sign_between_thousands_is_not_taken_for_a_decimal_one(scores, delimit
 
 FOLDS = "kfold OuterFold foldId FoldNo foldnum cvIdx cvidx nestedCV LOSO cross_validation"
 FOLDS += " held_out heldout heldOutSubject left_out group_out SiteOut Partition"
+FOLDS += " test_subject testSite val_domain"
 
 
 @pytest.mark.parametrize(
@@ -403,7 +463,7 @@ FOLDS += " held_out heldout heldOutSubject left_out group_out SiteOut Partition"
         ("fold", "rep{0}_fold{0}", "repeated"),
         *(
             (name, "{}", "independent")
-            for name in ("holdout", "hold_out", "bootstrap", "trainstep")
+            for name in ("holdout", "hold_out", "bootstrap", "trainstep", "mccv")
         ),
         ("variable", "split{}_test_score", "independent"),
     ],
@@ -458,6 +518,16 @@ def test_a_column_whose_cells_are_folds_is_refused_beside_a_seed():
         document(with_column("note", cells))
     for name in ("drop_out", "slurm_partition", "best_epoch", "folder"):
         assert document(with_column(name, "123")).base_config == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["split", "split_id", "trainSplit", "bootstrap", "hold_out", "mccv", "test_subject"]
+)
+def test_images_that_each_row_has_alone_are_refused_beside_a_seed(name):
+    with pytest.raises(InputError, match=name):
+        document(with_column(name, "123"))
+    for cells in ("111", ("0.81", "0.82", "0.83"), ("81.5%", "82 %", "83%")):
+        assert document(with_column(name, cells)).base_config == {}
 
 
 NAMES = ("OpenFold", "Split-CIFAR", "cvlab1", "ImageNet", "CV")

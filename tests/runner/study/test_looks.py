@@ -99,6 +99,19 @@ def test_a_verdict_stays_unless_another_look_contradicts_it(
     assert shown["effect"] == effect + f" (at {decided_at} seeds)" * bool(is_earlier)
 
 
+@pytest.mark.parametrize(
+    ("later", "is_outside"), [([-0.8, 1.2] * 8, True), ([0.9, 1.1] * 8, False)]
+)
+def test_a_mean_beside_its_interval_is_said_to_be_outside(later, is_outside):
+    doc = made([*CLEAR, *later], 8)
+    row = compare(doc)[1]
+    assert row.effect == "better"
+    assert row.lies_outside == is_outside == (not row.ci_low <= row.difference <= row.ci_high)
+    shown = dict(zip([c.header for c in build(doc).columns], build(doc).rows[1], strict=True))
+    assert ("outside [" in shown["difference [95 % CI]"]) == is_outside
+    assert any("outside" in note for note in build(doc).notes) == is_outside
+
+
 @pytest.mark.parametrize(("m", "planned"), [(5, 8), (9, 9)])
 def test_a_clear_row_stays_clear_beyond_the_plan(m, planned):
     """There, sign flips of one to three more pairs are above the level."""

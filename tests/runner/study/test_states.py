@@ -1,5 +1,6 @@
 """The state of a trial's folder, which trials enter the table, and which are trained."""
 
+import json
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import torch
 
 from tests.fabricated import make_run
 from tests.runner.study.trials import ROOT, TUNED, fabricate, save_all, write_study
+from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study import estimate
@@ -99,6 +101,15 @@ def test_results_state_the_parameters_where_no_training_needs_a_model(study):
         fabricate("no-norm", seed, state="diverged", meta=meta)
     assert plan_study(study, ROOT, ()).parameters == {"full": 7, "no-norm": 8}
     assert [row.parameters for row in read_results(study, ROOT).rows] == [7, 8]
+
+
+def test_a_row_without_a_trial_of_its_own_states_no_parameters_of_an_earlier_plan(study):
+    fabricate("full", 0)
+    fabricate("no-norm", 0, state="failed")
+    plan = {"trials": {}, "parameters": {"full": 7, "no-norm": 8}}
+    (ROOT / PLAN).write_text(json.dumps(plan))
+    edit("config.yaml", "depth: 4", "depth: 5")(RunDir(ROOT / "full/seed0"))
+    assert [row.parameters for row in read_results(study, ROOT).rows] == [None, 8]
 
 
 def test_the_command_names_the_requested_seeds_and_variants(study):

@@ -76,7 +76,8 @@ def table(
         margin=margin,
         plan=plan,
     )
-    command = shlex.join(["vitcli", *map(portable, sys.argv[1:])])
+    typed = (portable(word) if word[:1] in ("/", "~") else word for word in sys.argv[1:])
+    command = shlex.join(["vitcli", *typed])
     doc, unused = read_text(csv_text(results), str(results), choices, command)
     if unused:
         say(f"not used: {', '.join(unused)}")

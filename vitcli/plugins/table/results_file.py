@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from decimal import Decimal
 from itertools import compress, zip_longest
 from pathlib import Path
@@ -13,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
-from vitcli.core.metric import ACCURACY, METRICS, NUMBERS, Metric
-from vitcli.core.metrics.stored import correct
 from vitcli.core.spec import Spec
+from vitcli.plugins.table.answers import are_right, count_wrong, read_images, results_of
+from vitcli.plugins.table.score import PREFIX, answers_in, metric_of_column
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.files import read_bounded, sha256
+from vitcli.runner.files import sha256
 from vitcli.runner.report.tables import csv_text, delimiter_of, read_csv
-from vitcli.runner.run import predictions
 from vitcli.runner.run.record import RunRecord, State
 from vitcli.runner.study.collect import study_result
 from vitcli.runner.study.result import MIN_PAIRS, Origin, Plan, StudyResult
@@ -27,47 +25,6 @@ from vitcli.runner.text import composed, natural_key, portable, printable, quant
 
 if TYPE_CHECKING:
     from vitcli.api import ResultTable
-
-
-SHARES, GAINS, ERRORS, LOSSES, SPLITS = (
-    frozenset(words.split())
-    for words in (
-        "acc accuracy acc1 top1 top1acc top1accuracy acc5 top5 top5acc top5accuracy f1 f1score"
-        " macrof1 microf1 auc auroc rocauc ap map precision recall iou miou dice",
-        "score r2 psnr ssim bleu reward",
-        "err error errorrate top1error top1err top5error top5err wer cer ece",
-        "loss nll logloss crossentropy ce bce kl mse rmse mae mape perplexity ppl fid brier",
-        "best final last train val valid validation test eval dev epoch",
-    )
-)
-"""Names of metrics, without underscores. Higher shares and gains, lower errors and losses are
-better; shares and errors are shares of 1. ``SPLITS`` are words beside such a name."""
-PREFIX = re.compile(r"(params|metrics|config|summary)\.", re.IGNORECASE)
-"""What exports of W&B and MLflow write before the name of a column."""
-
-
-def metric_of_column(name: str, *, lower_is_better: bool | None = None) -> Metric | None:
-    """Return what a column of another program measures, such as ``val/acc`` or ``top1_error``.
-
-    It is a row of ``METRICS`` or a metric whose whole name is known. Any other name does not say
-    which direction is better, so it is None unless ``lower_is_better`` says it.
-    """
-    name = PREFIX.sub("", name)
-    words = re.findall(r"[^\W_]+", name.casefold())
-    key = "".join(word for word in words if word not in SPLITS)
-    if re.search(r"[^\w\s/.,@%()\[\]:-]|(?<!\w)-", name):  # -loss is no loss
-        key = ""
-    rows = {each.replace("_", ""): row for each, row in [*METRICS.items(), *NUMBERS.items()]}
-    aliases = dict.fromkeys(("acc", "acc1", "top1", "top1acc", "top1accuracy"), ACCURACY)
-    metric = rows.get(key) or aliases.get(key)
-    if metric is None and key in SHARES | GAINS | ERRORS | LOSSES:
-        unit = "%" if key in SHARES | ERRORS else ""
-        metric = Metric(name=name, label=name, unit=unit, higher_is_better=key in SHARES | GAINS)
-    if lower_is_better is not None:
-        metric = metric or Metric(name=name, label=name)
-        metric = replace(metric, higher_is_better=not lower_is_better)
-    return metric
-
 
 REQUIRED = ("variant", "seed", "score")
 OTHER_NAMES = {"group": "variant", "status": "state"}
@@ -81,8 +38,11 @@ NOT_SEEDS = re.compile(
     r"(?P<fold>(?<!scaf)(?<!mani)(?<!blind)(?<!\bun)(?<!\bre)fold(?!er|ed|ing|able)"
     r"|(?<![a-z])cv(?=(s|idx?|index|no?|num|number|run|rep)?\d*\b)|cross.?val|xval"
     r"|leave.?one|\bloo(cv)?\b|\bloso\b|held.?out|left.?out|(?<!slurm )partition"
+    r"|\b(test|val|valid|validation) (subject|patient|participant|speaker|user|site|hospital|center"
+    r"|centre|scanner|domain|group)\b"
     r"|(?<![a-z])(?!(hold|drop|roll|fan|timed?|dim|std|log|read|print|check|fade) )[a-z]+ out\b)"
-    r"|(epoch|step|iteration|\biter\b|split|bootstrap|resampl|\bhold.?out)"
+    r"|(?P<part>split|bootstrap|resampl|\bhold.?out|\bmccv\b|monte.?carlo)"
+    r"|(epoch|step|iteration|\biter\b)"
 )
 """Words of names of columns, or of seeds, whose rows are no independent trainings."""
 NEW_WORD = re.compile(r"_|(?<=[a-z0-9])(?=[A-Z])")
@@ -104,17 +64,12 @@ THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+", re.ASCII)
 """A number with signs between thousands, or one with three decimals."""
 WHOLE = re.compile(r"(-?\d{1,40})([.,]0+)?", re.ASCII)
 """A whole number, perhaps as pandas writes it beside empty cells."""
-OTHER_ARRAYS = {"labels": "label", "predictions": "prediction", "predicted": "prediction"}
-OF_IMAGES = {"correct", "label", "prediction", "probability", "logits"}
-FLAGS = {"true": "1", "false": "0"}
 UNITS = {"percent": "in percent", "fraction": "as a fraction of 1", "none": "as it stands"}
 ONE_REPETITION = "keep one repetition, or one row a repetition with the mean of its folds"
 MAX_NAME = 200
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(composed)]
 KnownState = Annotated[State, BeforeValidator(lambda text: STATES.get(text.lower(), text.lower()))]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
-Body = Sequence[tuple[str, list[str]]]
-"""Place and cells of each row below the header."""
 PlannedSeeds = Annotated[Count, Field(ge=MIN_PAIRS)]
 
 
@@ -195,11 +150,17 @@ def read_text(
         better = "Type --higher-is-better or --lower-is-better (lower_is_better in Python)"
         raise ConfigError(f"is a higher or a lower {printable(column)} better? {better}")
     texts = {row.place: row.score for row in finished}
-    images = _images(Path(name).parent, files)
-    are_right = [np.isin(image.scores, (0, 1)).all() for image in images.values()]
-    is_share = bool(metric.unit) or (bool(are_right) and all(are_right))
-    asked = choices.unit or next((u for u, word in UNIT_WORDS.items() if word.search(column)), None)
+    counted = answers_in(column, metric)
+    images, has_answers = read_images(Path(name).parent, files, counted)
+    is_share = bool(metric.unit) or are_right(images)
+    named = next((u for u, word in UNIT_WORDS.items() if word.search(column)), None)
+    asked = choices.unit or named
     scores, unit, digits = _scores(texts, asked, delimiter_of(text), is_share=is_share)
+    is_doubtful = unit == named == "percent" and not choices.unit and metric.higher_is_better
+    if is_doubtful and not any("%" in text for text in texts.values()):
+        _refuse_fractions(column, scores)
+    if counted == "wrong":
+        images = count_wrong(images, scores, has_answers=has_answers)
     better = "higher" if metric.higher_is_better else "lower"
     origin = Origin(
         file=Path(name).name,
@@ -213,7 +174,7 @@ def read_text(
         * bool(folds)
         + " Scores with predictions are the means of these." * bool(images),
     )
-    results = _results(f"test_{metric.name}", scores, images, files)
+    results = results_of(f"test_{metric.name}", scores, images, files)
 
     def record(variant: str, seed: int) -> RunRecord:
         row = trials.get((variant, seed))
@@ -276,7 +237,9 @@ def _uses(header: Sequence[str], name: str, choices: Choices) -> list[str]:
     return uses
 
 
-def _rows(header: Sequence[str], uses: Sequence[str], body: Body) -> list[Row]:
+def _rows(
+    header: Sequence[str], uses: Sequence[str], body: Iterable[tuple[str, list[str]]]
+) -> list[Row]:
     rows = []
     for place, cells in body:
         filled = {use: x for use, x in zip(uses, cells, strict=True) if x or use in REQUIRED}
@@ -300,7 +263,7 @@ def _trials(rows: Iterable[Row], numbers: Mapping[str, int]) -> dict[tuple[str, 
 
 
 def _refuse_unclear_variant(
-    name: str, header: Sequence[str], uses: Sequence[str], body: Body
+    name: str, header: Sequence[str], uses: Sequence[str], body: Sequence[tuple[str, list[str]]]
 ) -> None:
     """Refuse a ``Group`` of W&B beside a column whose name rather says that it has the variants."""
     group = header[uses.index("variant")]
@@ -361,11 +324,16 @@ def _not_seeds(column: str, texts: Iterable[str]) -> re.Match[str] | None:
 
 
 def _may_be_seed(text: str) -> bool:
-    is_fraction = NUMBER.fullmatch(text) and not WHOLE.fullmatch(text)
-    return not is_fraction and len(text) <= MAX_NAME
+    is_score = NUMBER.fullmatch(text.rstrip("% ")) and not WHOLE.fullmatch(text)
+    return not is_score and len(text) <= MAX_NAME
 
 
-def _refuse_hidden_folds(name: str, header: Sequence[str], uses: Sequence[str], body: Body) -> None:
+def _refuse_hidden_folds(
+    name: str,
+    header: Sequence[str],
+    uses: Sequence[str],
+    body: Sequence[tuple[str, list[str]]],
+) -> None:
     """Refuse rows that another column calls folds: no seed says that they share training data."""
     variants = [cells[uses.index("variant")] for _, cells in body]
     for i, column in enumerate(header):
@@ -375,9 +343,15 @@ def _refuse_hidden_folds(name: str, header: Sequence[str], uses: Sequence[str], 
         if uses[i] in USES or is_constant or not all(map(_may_be_seed, folds)):
             continue
         match = _not_seeds(column, _varying(column, folds))
+        is_pair = len({*trials}) == len(trials) and all(fold for _, fold in trials)
+        if match and match["part"] and is_pair:
+            raise InputError(
+                f"{name}: by the column {printable(column)}, each row of a variant has random"
+                " images of its own, so the rows are no independent trainings; keep the rows of one"
+                " choice of images, or remove the column if it holds no such choice"
+            )
         if match and match["fold"]:
             _folds(name, column, {fold: seed for seed, fold in enumerate(folds)})
-            is_pair = len({*trials}) == len(trials) and all(fold for _, fold in trials)
             advice = f"type --pairs {shlex.quote(column)}" if is_pair else ONE_REPETITION
             raise InputError(
                 f"{name}: by the column {printable(column)}, the rows of a variant are folds of a"
@@ -390,10 +364,30 @@ def _plan(rows: Sequence[Row], numbers: Mapping[str, int], choices: Choices) -> 
     if len(plans) > 1:
         known = " and ".join(map(str, sorted(plans)))
         raise ConfigError(f"planned_seeds, --plan: a plan is one number, not {known}")
-    places = {(row.planned_order, numbers[row.seed]) for row in rows}
-    asked = sorted((place, seed) for place, seed in places if place is not None)
-    order = tuple(dict.fromkeys(seed for _, seed in asked))
+    placed = [row for row in rows if row.planned_order is not None]
+    by_seed = {numbers[row.seed]: row for row in reversed(placed)}
+    by_place = {row.planned_order: row for row in reversed(placed)}
+    for row in placed:
+        for other in (by_seed[numbers[row.seed]], by_place[row.planned_order]):
+            is_same_seed = numbers[other.seed] == numbers[row.seed]
+            if is_same_seed != (other.planned_order == row.planned_order):
+                line = row.place.rpartition(" ")[2]
+                raise InputError(
+                    f"{other.place} and line {line}: planned_order is {other.planned_order} of seed"
+                    f" {printable(other.seed)}, and {row.planned_order} of seed"
+                    f" {printable(row.seed)}; give each seed a place of its own"
+                )
+    order = tuple(sorted(by_seed, key=lambda seed: by_seed[seed].planned_order or 0))
     return Plan(seeds=plans.pop(), order=order) if plans else None
+
+
+def _refuse_fractions(column: str, scores: Mapping[str, Decimal]) -> None:
+    largest = max(scores.values(), default=Decimal(1))
+    if 0 < largest <= Decimal("0.01"):
+        raise InputError(
+            f"{printable(column)}: are its scores, which are at most {100 * largest:f}, in percent?"
+            " Type --unit percent, or --unit fraction"
+        )
 
 
 def _scores(
@@ -434,90 +428,6 @@ def _scores(
     places = max([1, *(-int(score.as_tuple().exponent) for score in scores.values())])
     scores = {place: score.scaleb(-2 * (unit == "percent")) for place, score in scores.items()}
     return scores, unit, min(4, places + 1) if unit == "none" else 2
-
-
-def _results(
-    name: str,
-    scores: Mapping[str, Decimal],
-    images: Mapping[str, predictions.PerImage],
-    files: Mapping[str, str],
-) -> dict[str, dict[str, float]]:
-    """Return the numbers of each trial. Its score is the mean of its predictions, if known."""
-    results = {place: {name: float(score)} for place, score in scores.items()}
-    for place, image in images.items():
-        score, mean = scores[place], image.mean
-        last_digit = 10.0 ** int(score.as_tuple().exponent)
-        if abs(float(score) - mean) > min(last_digit / 2, max(0.005, abs(mean) / 100)) + 1e-6:
-            raise InputError(
-                f"{place}: the score is {score}, but {files[place]} gives {mean:.6g}; correct the"
-                " score, or write more of its digits"
-            )
-        results[place] = {name: mean, "num_test": len(image.scores)}
-    return results
-
-
-def _images(folder: Path, files: Mapping[str, str]) -> dict[str, predictions.PerImage]:
-    images: dict[str, predictions.PerImage] = {}
-    names: list[tuple[str, ...]] = []
-    for place, text in files.items():
-        name, colon, inside = text.partition(".npz:")
-        file = f"{name}.npz" if colon else text
-        path = folder / file if (folder / file).exists() else Path(file)
-        try:
-            image, own = _per_image(_arrays(path, inside))
-        except predictions.BROKEN_ARCHIVE as error:
-            raise InputError(
-                f"{place}: {path} cannot be read as predictions; write 'correct', or 'label' and"
-                f" 'prediction', one number for each image: {error}"
-            ) from error
-        names = names if images else own
-        rows = {name: row for row, name in enumerate(own)}
-        if rows and len(rows) == len(own) == len(names) and rows.keys() == {*names}:
-            order = [rows[name] for name in names]
-            image = predictions.PerImage(
-                image.scores[order], image.labels[order[: len(image.labels)]]
-            )
-            own = names
-        first = next(iter(images.values()), image)
-        is_same = own == names and len(image.scores) == len(first.scores)
-        if not is_same or not np.array_equal(image.labels, first.labels):
-            raise InputError(
-                f"{place}: {path} has other images or labels than the first file, or another order;"
-                " name the images in a column 'id'; without one, all further columns name them"
-            )
-        images[place] = image
-    return images
-
-
-def _arrays(path: Path, inside: str) -> predictions.Arrays:
-    suffix = path.suffix.lower()
-    if suffix == ".npy":
-        return {"correct": predictions.read_array(read_bounded(path, predictions.MAX_BYTES))}
-    if suffix not in (".csv", ".tsv"):
-        return predictions.read_outputs(read_bounded(path, predictions.MAX_BYTES), inside)
-    table = read_csv(csv_text(path), str(path), exact=True)
-    columns = zip(*([cell.strip() for cell in row] for _, row in table), strict=True)
-    return {name: np.array([FLAGS.get(x.lower(), x) for x in cells]) for name, *cells in columns}
-
-
-def _per_image(arrays: predictions.Arrays) -> tuple[predictions.PerImage, list[tuple[str, ...]]]:
-    known = {
-        OTHER_ARRAYS.get(name.casefold(), name.casefold()): array for name, array in arrays.items()
-    }
-    texts = {name for name in OF_IMAGES & known.keys() if known[name].dtype.kind == "U"}
-    known |= {name: known[name].astype(np.float64) for name in texts}  # of a CSV file
-    labels = np.asarray(known.get("label", ()), np.int64)
-    scores = known.get("correct")
-    if scores is None:
-        if "label" not in known or not {"prediction", "logits"} & known.keys():
-            raise ValueError(f"it has only {', '.join(arrays)}")
-        scores, labels = correct(known | {"labels": labels})
-    image = predictions.PerImage(scores, labels)
-    if not image.is_sound:
-        raise ValueError("no numbers, or not one for each image")
-    naming = {"id"} & known.keys() or known.keys() - OF_IMAGES
-    others = [known[name] for name in sorted(naming) if known[name].shape == scores.shape]
-    return image, [*zip(*(array.astype(str).tolist() for array in others), strict=True)]
 
 
 def table(

@@ -144,12 +144,14 @@ def read_results(
     parameters = readable_json(root / PLAN).get("parameters", {})
     shown = [variant for variant in study.variants if not only or variant.name in only]
     rows = {variant.name: _declared_row(study, variant, states) for variant in shown}
+    trials = {name: [states[trial.folder] for trial in study.trials([name])] for name in rows}
     for name, row in rows.items():
-        row["parameters"] = parameters.get(name)
+        if {trial.state for trial in trials[name]} - {"missing", "stale"}:
+            row["parameters"] = parameters.get(name)
     base = study.baseline.spec
     fields = portable_fields(changed_fields(base.replace(seed=0)))
     return study_result(
-        {name: [states[trial.folder] for trial in study.trials([name])] for name in rows},
+        trials,
         rows=rows,
         spec=base,
         where=root,

@@ -120,7 +120,7 @@ def _row_text(numbers: RowStatistics, digits: int) -> str:
         return ", ".join(not_counted) or "no pair"
     text = signed(numbers.difference, digits)
     if limits := interval(numbers.ci_low, numbers.ci_high, digits):
-        text += f" {limits}"
+        text += f"{' outside' * numbers.lies_outside} {limits}"
     return ", ".join([f"{text}, n = {numbers.num_pairs}", *not_counted])
 
 

@@ -139,6 +139,13 @@ class RowStatistics:
     """None if the source does not state the drop."""
 
     @property
+    def lies_outside(self) -> bool:
+        """Whether earlier looks exclude the present difference."""
+        if self.difference is None or self.ci_low is None or self.ci_high is None:
+            return False
+        return not self.ci_low <= self.difference <= self.ci_high
+
+    @property
     def lacks_test(self) -> bool:
         return bool(self.seeds_missing or self.plan_needed)
 

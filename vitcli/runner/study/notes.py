@@ -97,14 +97,11 @@ def _differences(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
         f"{what}, paired by seed, with the 95 % t interval for {chance}; it holds at every look,"
         " and is not adjusted for the rows."
     )
-    apart = [
-        row.variant
-        for row in rows
-        if row.difference is not None and row.ci_low is not None and row.ci_high is not None
-        if not row.ci_low <= row.difference <= row.ci_high
-    ]
-    if apart:
-        text += f" Earlier looks place it beside the difference of {join_words(apart)}."
+    if outside := [row.variant for row in rows if row.lies_outside]:
+        text += (
+            f" The difference of {join_words(outside)} lies outside its interval, which is what"
+            " those of all looks have in common: later seeds differ from earlier ones."
+        )
     return text
 
 

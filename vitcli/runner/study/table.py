@@ -312,7 +312,11 @@ def _difference(line: TableRow) -> str:
         return "baseline"
     if found.difference is None:
         return "no pair" if found.n else ""
-    shown = [signed(found.difference, digits), interval(found.ci_low, found.ci_high, digits)]
+    shown = [
+        signed(found.difference, digits),
+        "outside" * found.lies_outside,
+        interval(found.ci_low, found.ci_high, digits),
+    ]
     if not found.num_pairs == found.n > 1:
         shown.append(f"({quantity(found.num_pairs, 'pair')})")
     return " ".join(filter(None, shown))

@@ -1,0 +1,146 @@
+"""What the trials of other programs say of each test image: files beside a table."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+
+from vitcli.core.metrics.stored import correct
+from vitcli.plugins.table.score import Answers
+from vitcli.runner.errors import InputError
+from vitcli.runner.files import read_bounded
+from vitcli.runner.report.tables import csv_text, read_csv
+from vitcli.runner.run.predictions import (
+    BROKEN_ARCHIVE,
+    MAX_BYTES,
+    Arrays,
+    PerImage,
+    read_array,
+    read_outputs,
+)
+
+OTHER_ARRAYS = {"labels": "label", "predictions": "prediction", "predicted": "prediction"}
+OF_IMAGES = {"correct", "label", "prediction", "probability", "logits"}
+FLAGS = {"true": "1", "false": "0"}
+
+
+def read_images(
+    folder: Path, files: Mapping[str, str], counted: Answers
+) -> tuple[dict[str, PerImage], bool]:
+    """Return the images by place, and whether a file has the answers themselves.
+
+    Without them, ``correct`` may hold any number whose mean is the score.
+    """
+    has_answers = False
+    images: dict[str, PerImage] = {}
+    names: list[tuple[str, ...]] = []
+    for place, text in files.items():
+        name, colon, inside = text.partition(".npz:")
+        file = f"{name}.npz" if colon else text
+        path = folder / file if (folder / file).exists() else Path(file)
+        try:
+            image, own, is_answer = _per_image(_arrays(path, inside))
+        except BROKEN_ARCHIVE as error:
+            raise InputError(
+                f"{place}: {path} cannot be read as predictions; write 'correct', or 'label' and"
+                f" 'prediction', one number for each image: {error}"
+            ) from error
+        if (is_answer and counted in ("some", "none")) or (counted == "none" and _is_right(image)):
+            raise InputError(
+                f"{place}: {path} gives accuracy, which the column of the score is not; leave out"
+                " the column predictions"
+            )
+        has_answers |= is_answer
+        names = names if images else own
+        rows = {name: row for row, name in enumerate(own)}
+        if rows and len(rows) == len(own) == len(names) and rows.keys() == {*names}:
+            order = [rows[name] for name in names]
+            image = PerImage(image.scores[order], image.labels[order[: len(image.labels)]])
+            own = names
+        first = next(iter(images.values()), image)
+        is_same = own == names and len(image.scores) == len(first.scores)
+        if not is_same or not np.array_equal(image.labels, first.labels):
+            raise InputError(
+                f"{place}: {path} has other images or labels than the first file, or another order;"
+                " name the images in a column 'id'; without one, all further columns name them"
+            )
+        images[place] = image
+    return images, has_answers
+
+
+def are_right(images: Mapping[str, PerImage]) -> bool:
+    """Return whether each score says that an answer is right, or wrong."""
+    return bool(images) and all(map(_is_right, images.values()))
+
+
+def _is_right(image: PerImage) -> bool:
+    return bool(np.isin(image.scores, (0, 1)).all())
+
+
+def count_wrong(
+    images: Mapping[str, PerImage], scores: Mapping[str, Decimal], *, has_answers: bool
+) -> dict[str, PerImage]:
+    """Return 1 for each wrong answer, unless the file of a trial says that itself."""
+    if not are_right(images):
+        return {**images}
+    wrong = {place: PerImage(image.scores == 0, image.labels) for place, image in images.items()}
+    is_turned = all(_is_mean(scores[place], image) for place, image in wrong.items())
+    return wrong if has_answers or is_turned else {**images}
+
+
+def _arrays(path: Path, inside: str) -> Arrays:
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        return {"correct": read_array(read_bounded(path, MAX_BYTES))}
+    if suffix not in (".csv", ".tsv"):
+        return read_outputs(read_bounded(path, MAX_BYTES), inside)
+    table = read_csv(csv_text(path), str(path), exact=True)
+    columns = zip(*([cell.strip() for cell in row] for _, row in table), strict=True)
+    return {name: np.array([FLAGS.get(x.lower(), x) for x in cells]) for name, *cells in columns}
+
+
+def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]], bool]:
+    known = {
+        OTHER_ARRAYS.get(name.casefold(), name.casefold()): array for name, array in arrays.items()
+    }
+    texts = {name for name in OF_IMAGES & known.keys() if known[name].dtype.kind == "U"}
+    known |= {name: known[name].astype(np.float64) for name in texts}  # of a CSV file
+    labels = np.asarray(known.get("label", ()), np.int64)
+    scores = known.get("correct")
+    is_answer = scores is None
+    if scores is None:
+        if "label" not in known or not {"prediction", "logits"} & known.keys():
+            raise ValueError(f"it has only {', '.join(arrays)}")
+        scores, labels = correct(known | {"labels": labels})
+    image = PerImage(scores, labels)
+    if not image.is_sound:
+        raise ValueError("no numbers, or not one for each image")
+    naming = {"id"} & known.keys() or known.keys() - OF_IMAGES
+    others = [known[name] for name in sorted(naming) if known[name].shape == scores.shape]
+    names = [*zip(*(array.astype(str).tolist() for array in others), strict=True)]
+    return image, names, is_answer
+
+
+def results_of(
+    name: str,
+    scores: Mapping[str, Decimal],
+    images: Mapping[str, PerImage],
+    files: Mapping[str, str],
+) -> dict[str, dict[str, float]]:
+    """Return the numbers of each trial. Its score is the mean of its predictions, if known."""
+    results = {place: {name: float(score)} for place, score in scores.items()}
+    for place, image in images.items():
+        if not _is_mean(scores[place], image):
+            raise InputError(
+                f"{place}: the score is {scores[place]}, but {files[place]} gives {image.mean:.6g};"
+                " correct the score, write more of its digits, or leave out the column predictions"
+            )
+        results[place] = {name: image.mean, "num_test": len(image.scores)}
+    return results
+
+
+def _is_mean(score: Decimal, image: PerImage) -> bool:
+    last_digit = 10.0 ** int(score.as_tuple().exponent)
+    limit = min(last_digit / 2, max(0.005, abs(image.mean) / 100)) + 1e-6
+    return abs(float(score) - image.mean) <= limit

@@ -1,0 +1,83 @@
+"""What a column of another program measures, by its name."""
+
+import re
+from dataclasses import replace
+from typing import Literal
+
+from vitcli.core.metric import ACCURACY, METRICS, NUMBERS, Metric
+
+SHARES, GAINS, ERRORS, LOSSES, SPLITS = (
+    frozenset(words.split())
+    for words in (
+        "acc accuracy acc1 top1 top1acc top1accuracy acc5 top5 top5acc top5accuracy f1 f1score"
+        " macrof1 microf1 weightedf1 macroavgf1score weightedavgf1score auc auroc rocauc aucroc"
+        " auprc prauc aucpr ap map precision recall iou miou dice",
+        "score r2 psnr ssim bleu reward",
+        "err error errorrate top1error top1err top5error top5err wer cer ece",
+        "loss nll logloss crossentropy ce bce kl mse rmse mae mape perplexity ppl fid brier nllloss"
+        " celoss bceloss mseloss crossentropyloss diceloss focalloss",
+        "best final last max min train val valid validation test eval dev epoch percent pct"
+        " percentage fraction proportion",
+    )
+)
+"""Names of metrics, without underscores. Higher shares and gains, lower errors and losses are
+better; shares and errors are shares of 1. ``SPLITS`` are words beside such a name."""
+WRONG = frozenset(("err", "error", "errorrate", "top1error", "top1err"))
+"""Names of the share of wrong answers."""
+PHYSICAL = re.compile(
+    r"\s*[(\[](nm|um|mm|cm|m|km|px|pixels?|ms|s|sec|min|h|g|kg|k|c|\N{DEGREE SIGN}c?|deg(rees)?|rad"
+    r"|m?ev|kcal/mol|v|db|nats|bits)[)\]]$",
+    re.IGNORECASE,
+)
+"""A unit at the end of a name, which says nothing about the direction."""
+Answers = Literal["right", "wrong", "some", "none", "unknown"]
+PREFIX = re.compile(r"(params|metrics|config|summary)\.", re.IGNORECASE)
+"""What exports of W&B and MLflow write before the name of a column."""
+
+
+def metric_of_column(name: str, *, lower_is_better: bool | None = None) -> Metric | None:
+    """Return what a column of another program measures, such as ``val/acc`` or ``top1_error``.
+
+    It is a row of ``METRICS`` or a metric whose whole name is known. Any other name does not say
+    which direction is better, so it is None unless ``lower_is_better`` says it.
+    """
+    name, key = PREFIX.sub("", name), _key(name)
+    rows = {each.replace("_", ""): row for each, row in [*METRICS.items(), *NUMBERS.items()]}
+    aliases = dict.fromkeys(("acc", "acc1", "top1", "top1acc", "top1accuracy"), ACCURACY)
+    metric = rows.get(key) or aliases.get(key)
+    if metric is None and key in SHARES | GAINS | ERRORS | LOSSES:
+        unit = "%" if key in SHARES | ERRORS else ""
+        metric = Metric(name=name, label=name, unit=unit, higher_is_better=key in SHARES | GAINS)
+    if lower_is_better is not None:
+        metric = metric or Metric(name=name, label=name)
+        metric = replace(metric, higher_is_better=not lower_is_better)
+    return metric
+
+
+def answers_in(name: str, metric: Metric) -> Answers:
+    """Return which answers a column counts, so that its score follows from those of all images.
+
+    ``some`` are those of another kind, such as the best five; a known metric that is no share of
+    the answers, such as F1, counts ``none``.
+    """
+    key = _key(name)
+    if metric.per_image == ACCURACY.per_image:
+        return "right"
+    if key in WRONG:
+        return "wrong"
+    if "top5" in key or "acc5" in key:
+        return "some"
+    if metric_of_column(name) and key not in ("score", "reward"):
+        return "none"
+    return "unknown" if metric.higher_is_better else "wrong"
+
+
+def _key(name: str) -> str:
+    """Return the words of a name that say what it measures; none if it has other signs."""
+    name = PREFIX.sub("", name)
+    plain = PHYSICAL.sub("", name)
+    if re.search(r"[^\w\s/.,@%()\[\]:-]|(?<!\w)-", plain):  # -loss is no loss
+        return ""
+    words = re.findall(r"[^\W_]+", plain.casefold())
+    key = "".join(word for word in words if word not in SPLITS)
+    return key if plain == name or key in (*LOSSES, "psnr") else ""  # a score in seconds is unclear
