@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 
+import pytest
+
 from tests.cli.commands import root
 from vitcli.runner.text import closest
 from vitcli.version import PACKAGE
@@ -40,6 +42,7 @@ def problems(text: str) -> Iterator[str]:
                     yield f"{found[0]}: no option {name}"
 
 
+@pytest.mark.plugin("bench", "exports", "page", "table", "weights")
 def test_every_command_in_a_text_can_be_typed():
     files = [file for floor in ("cli", "runner") for file in (PACKAGE / floor).rglob("*.py")]
     sources = [(file, with_whole_commands(file.read_text())) for file in files]

@@ -98,7 +98,7 @@ def test_the_changed_fields_make_the_experiment_again(family):
 
 
 def test_a_part_that_only_one_has_differs_in_its_own_fields():
-    first = {"pretrain.task.name": "mae", "pretrain.train.epochs": 2}
+    first = {"pretrain.train.batch_size": 8, "pretrain.train.epochs": 2}
     plain = load_experiment("quickstart").spec
     with_part = load_experiment("quickstart", first).spec
     assert differences(plain, with_part) == {name: (None, value) for name, value in first.items()}

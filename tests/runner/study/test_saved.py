@@ -69,7 +69,7 @@ def test_a_saved_trial_unlike_the_own_results_is_refused(study, meta, result, pr
     assert saved.refused == {"full/seed0": reason}
 
 
-def test_a_trial_from_older_weights_is_stale_if_its_first_run_is_at_hand(here):
+def test_a_trial_from_older_weights_is_stale_if_its_first_run_is_at_hand(here, copy_of_run):
     first = {"train.init": "cifar10-pocket"}
     study = write_study(ONE.replace("{}", json.dumps(first)))
     own = start_sha256(find_run("cifar10-pocket"))
@@ -82,7 +82,7 @@ def test_a_trial_from_older_weights_is_stale_if_its_first_run_is_at_hand(here):
     shutil.rmtree(ROOT)
     saved = SavedTrials(SAVED)
     assert states(gone, saved) == {"full/seed0": "finished"}
-    shutil.copytree(find_run("cifar10-pocket").path, "runs/gone")
+    copy_of_run(here / "runs/gone")
     assert states(gone, saved) == {"full/seed0": "missing"}
     assert saved.refused == {"full/seed0": "trained with other weights of gone"}
 
