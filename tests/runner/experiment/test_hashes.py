@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.core.specs import REQUIRED
+from tests.plugin_rows import of_file
 from vitcli.core.spec import FAMILIES, ExperimentSpec, PretrainSpec, model_spec
 from vitcli.runner.experiment.config import (
     config_hash,
@@ -34,13 +35,18 @@ def hashes(spec: ExperimentSpec) -> dict[str, Any]:
     return hashes | {"model": model_hash(spec.model)}
 
 
-@pytest.mark.parametrize("name", RECORDED["experiments"])
+@pytest.mark.parametrize(
+    "name", [of_file(FOLDER / f"{name}.yaml", name) for name in RECORDED["experiments"]]
+)
 def test_an_experiment_keeps_its_hashes(name):
     spec = load_experiment(str(FOLDER / f"{name}.yaml")).spec
     assert hashes(spec) == RECORDED["experiments"][name]
 
 
-@pytest.mark.parametrize("study", sorted({key.split("/")[0] for key in RECORDED["variants"]}))
+STUDIES = sorted({key.split("/")[0] for key in RECORDED["variants"]})
+
+
+@pytest.mark.parametrize("study", [of_file(FOLDER / f"{study}.yaml", study) for study in STUDIES])
 def test_the_variants_of_a_study_keep_their_hashes(study):
     found = {
         f"{study}/{variant.name}/{index}": hashes(spec)

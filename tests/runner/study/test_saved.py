@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from tests.cli.commands import printed, vitcli
+from tests.plugin_rows import of_task
 from tests.runner.study.trials import LINES, ROOT, fabricate, save_all, states, write_study
+from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.runner.engines import drive
 from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import InputError
@@ -289,14 +291,19 @@ def test_the_trials_of_version_1_0_0_are_written_as_they_were():
         assert json.dumps(record.saved()) == json.dumps(entry.value["record"]), entry.place
 
 
-DOCUMENTS = [
-    path
-    for path in (Path(__file__).parents[3] / "experiments/results").glob("*.json")
-    if "num_comparisons" in path.read_text()
-]
+FOLDER = Path(__file__).parents[3] / "experiments/results"
+DOCUMENTS = {
+    path: value
+    for path in FOLDER.glob("*.json")
+    if "num_comparisons" in (value := json.loads(path.read_text()))
+}
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [of_task({"task": {"name": doc.get("task", DEFAULT_TASK)}}, p) for p, doc in DOCUMENTS.items()],
+    ids=lambda path: path.stem,
+)
 def test_a_document_of_version_1_0_0_is_written_as_it_was(path):
     before = json.loads(path.read_text())
     after = json.loads(to_json(read_document(path.read_text())))
