@@ -42,6 +42,13 @@ def pytest_configure() -> None:
             signal.signal(number, handler)
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    from tests.plugin_rows import FILES, has
+
+    plugin = FILES.get(collection_path.relative_to(Path(__file__).parent).as_posix())
+    return True if plugin and not has(plugin) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     from tests.plugin_rows import has
 
