@@ -11,7 +11,6 @@ from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.plugin import plugins, why_off
 from vitcli.runner.experiment.yaml_text import read_mapping
 
-
 EVERY = (
     *("bench", "clip", "data_check", "dino", "distil", "explain", "exports", "factorial"),
     *("faithfulness", "fusion", "hf", "lejepa", "live", "mae", "page", "parquet", "probe", "ray"),

@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from experiments.statistics import folds, looks, simulation
 
 

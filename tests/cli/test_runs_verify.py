@@ -37,6 +37,7 @@ def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size * 2 // 3)
 
 
+@pytest.mark.seam
 def test_a_whole_run(run):
     found = states(run)
     assert ({*found.values()}, len(found), "checkpoints/20" in found) == ({"ok"}, 8, True)

@@ -16,6 +16,8 @@ from tests.runner.train.conftest import files
 from vitcli.cli.main import LazyCommands
 from vitcli.runner.experiment.config import load_experiment
 
+pytestmark = pytest.mark.seam
+
 FOLDER = Path(__file__).parent / "snapshots"
 IS_WRITTEN = os.environ.get("VITCLI_SNAPSHOTS") == "write"
 CODES = {2, 3, 4, 5}

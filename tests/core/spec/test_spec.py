@@ -25,6 +25,8 @@ from vitcli.core.spec.rows import table_of
 from vitcli.core.spec.slots import ATTENTIONS, SLOTS
 from vitcli.plugin import load_target
 
+pytestmark = pytest.mark.seam
+
 
 @pytest.mark.parametrize(
     ("task", "is_refused"),

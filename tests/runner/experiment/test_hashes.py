@@ -26,6 +26,8 @@ from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.study.definition import load_study
 
+pytestmark = pytest.mark.seam
+
 FOLDER = Path(__file__).parents[3] / "experiments"
 RECORDED = json.loads(Path(__file__).with_name("hashes.json").read_text())
 
