@@ -18,6 +18,7 @@ from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from inspect import signature
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
@@ -152,6 +153,11 @@ def commands() -> dict[str, str]:
 def options_of(command: str) -> list[Callable[..., Any]]:
     """Return the functions that add options to a command."""
     return [load_target(row.options[command]) for row in active() if command in row.options]
+
+
+def has_option(command: str, name: str) -> bool:
+    """Return whether a plugin adds an option to a command."""
+    return any(name in signature(function).parameters for function in options_of(command))
 
 
 def package_of(module: str) -> str:

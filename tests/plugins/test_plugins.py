@@ -81,6 +81,13 @@ def test_a_switch_holds_for_one_command(monkeypatch):
     assert "search" in said(2, "plugins")
 
 
+def test_the_next_command_has_no_option_of_a_plugin_that_is_off(monkeypatch):
+    assert plugin.has_option("eval", "review")
+    assert not plugin.has_option("predict", "review")
+    monkeypatch.setenv(plugin.VARIABLE, "no:review")
+    assert not plugin.has_option("eval", "review")
+
+
 @pytest.fixture
 def without_mae(monkeypatch):
     monkeypatch.setenv(plugin.VARIABLE, "no:mae")

@@ -36,6 +36,7 @@ from vitcli.cli.options import (
     run_folder,
     with_code,
 )
+from vitcli.plugin import has_option
 from vitcli.runner.errors import ConfigError, DivergedError, StoppedError
 from vitcli.runner.machine.launch import read_launch
 from vitcli.runner.report.report import Fact, Report, hidden
@@ -269,7 +270,7 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
         following = request.resume_command(record.folder)
     else:
         is_own = spec.train.init and own_path(spec.data.name)
-        verb = "eval --review" if is_own else "eval"
+        verb = "eval --review" if is_own and has_option("eval", "review") else "eval"
         following = record.folder.command(verb, request.data_dir, request.device)
         facts = final_facts(record)
     shown = {fact.name for fact in facts}
