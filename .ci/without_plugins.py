@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from vitcli.plugin import Plugin, plugins
 
@@ -79,7 +80,11 @@ class Copy:
 
     def python(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, *words]
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        streams: dict[str, Any] = {
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.STDOUT,
+            "text": True,
+        }
         return subprocess.run(
             command, cwd=cwd or self.folder, env=self.environment, check=False, **streams
         )

@@ -52,7 +52,7 @@ def of_file(path: Path, value: Any) -> Any:
 @cache
 def needed_by(path: Path) -> set[str]:
     """Return the plugins that an experiment, study or search and its bases need."""
-    found, fields = set(), dict(_leaves(read_mapping(path).data))
+    found, fields = set[str](), dict(_leaves(read_mapping(path).data))
     for field, value in fields.items():
         if field == "base" and "task.name" in fields:  # nothing of the base's task is left
             continue
