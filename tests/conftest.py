@@ -42,6 +42,22 @@ def pytest_configure() -> None:
             signal.signal(number, handler)
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    from tests.plugin_rows import FILES, has
+
+    plugin = FILES.get(collection_path.relative_to(Path(__file__).parent).as_posix())
+    return True if plugin and not has(plugin) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    from tests.plugin_rows import has
+
+    for item in items:
+        needed = [name for mark in item.iter_markers("plugin") for name in mark.args]
+        for name in (name for name in needed if not has(name)):
+            item.add_marker(pytest.mark.skip(reason=f"needs the plugin {name}"))
+
+
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)

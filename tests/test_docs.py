@@ -25,6 +25,7 @@ from tests.cli.commands import commands_of, printed, root
 from tests.cli.test_advice import problems
 from tests.conftest import draw_pictures
 from tests.own_code import forget
+from tests.plugin_rows import EVERY
 from vitcli.cli.main import app
 
 __all__ = ["forget"]
@@ -184,6 +185,7 @@ def trained(here, workshop) -> Path:
     return here
 
 
+@pytest.mark.plugin(*EVERY)
 def test_every_command_can_be_typed():
     for line in (line for line in COMMANDS if line.startswith("vitcli ")):
         command, words = root(), shlex.split(line.partition(" | ")[0])[1:]
@@ -194,6 +196,7 @@ def test_every_command_can_be_typed():
     assert [each for command in COMMANDS for each in problems(command)] == []
 
 
+@pytest.mark.plugin(*EVERY)
 @pytest.mark.parametrize("command", RUN)
 def test_every_command_and_setting_runs(trained, command):
     if command in PATHS:
@@ -235,6 +238,7 @@ def test_the_python_of_readme_runs(here, small_trainings, capsys):
     assert "'test_accuracy': " in capsys.readouterr().out
 
 
+@pytest.mark.plugin(*EVERY)
 def test_the_python_page_runs_as_one_script(trained, small_trainings, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -253,6 +257,7 @@ def test_the_python_page_runs_as_one_script(trained, small_trainings, capsys, mo
     assert (names["logits"].argmax(1) == names["labels"]).mean() == accuracy
 
 
+@pytest.mark.plugin(*EVERY)
 def test_generated_tables_are_current(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / ".ci"))
     monkeypatch.chdir(ROOT)

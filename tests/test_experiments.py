@@ -1,11 +1,14 @@
 """Every file in experiments/ has a question and a header, parses and builds."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from tests.plugin_rows import of_file
 from vitcli.core.inspect.cost import count_parameters, forward_flops
 from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import DATA_SETS, GENERATED, ExperimentSpec, VitSpec
@@ -26,6 +29,12 @@ FOLDER = Path(__file__).parents[1] / "experiments"
 FILES = {path: name_of_kind(path) for path in sorted(FOLDER.glob("*.yaml"))}
 EXPERIMENTS = [path for path, kind in FILES.items() if kind == "experiment"]
 STUDIES = [path for path, kind in FILES.items() if kind == "study"]
+
+
+def rows(paths: Iterable[Path]) -> list[Any]:
+    return [of_file(path, path) for path in paths]
+
+
 VERBS = {"experiment": "train"} | {kind.name: kind.command for kind in FILE_KINDS.values()}
 PARAMETERS = {
     "cifar10-tiny": 140_618,
@@ -48,7 +57,9 @@ def resolved(spec: ExperimentSpec) -> ExperimentSpec:
 TUNED = r"^# Tuned:    (on (no|validation|test) images|not recorded on which images)\b"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [of_file(path, path) for path in FILES], ids=lambda path: path.stem
+)
 def test_a_file_has_a_question_a_command_a_cost_a_result_and_what_it_was_tuned_on(path):
     text = path.read_text()
     assert re.findall(r"^# (\w+): ", text, re.M)[:4] == ["Run", "Cost", "Result", "Tuned"]
@@ -60,7 +71,9 @@ def test_a_file_has_a_question_a_command_a_cost_a_result_and_what_it_was_tuned_o
     assert command[2:] == ([] if is_default else [path.stem])
 
 
-@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [of_file(path, path) for path in EXPERIMENTS], ids=lambda path: path.stem
+)
 def test_an_experiment_resolves_and_builds(path, tmp_path):
     spec = resolved(load_experiment(str(path)).spec)
     with torch.device("meta"):
@@ -76,7 +89,9 @@ def test_data_sets_with_a_name_are_in_the_catalogue():
     assert set(DATA_SETS) - set(GENERATED) == CATALOGUE.keys()
 
 
-@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [of_file(path, path) for path in STUDIES], ids=lambda path: path.stem
+)
 def test_every_row_builds_and_differs(path):
     study = load_study(str(path))
     sizes = model_sizes(study)
@@ -144,6 +159,7 @@ def test_every_variant_takes_the_same_compute():
         assert totals == {name: pytest.approx(scratch, rel=TOLERANCE) for name in totals}
 
 
+@pytest.mark.plugin("distil")
 def test_a_taught_student_takes_the_compute_of_a_longer_training():
     alone, _, taught = (variant.spec for variant in load_study("study-distil").variants)
     teacher = load_experiment(taught.task.teacher.run.partition("/")[0]).spec

@@ -14,6 +14,7 @@ import torch
 from tests import torchrun
 from tests.cli import commands
 from tests.own_code import EVERY, as_new_process, forget, vitcli
+from tests.plugin_rows import has
 from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
 from vitcli import api, parts
@@ -155,6 +156,7 @@ SHORTER = {"bench": " --lengths 64 --rounds 1", "visualize": " --num-images 4"}
 
 
 @pytest.mark.ci
+@pytest.mark.plugin("bench", "exports")
 def test_the_tutorial_checks_benches_exports_and_draws(tutorial, tiny):
     for command in tutorial:
         if command.startswith(SLOW):
@@ -239,6 +241,7 @@ def zz(logits, labels):
 
 
 @pytest.mark.ci
+@pytest.mark.plugin("distil")
 def test_workers_run_no_code_of_a_teacher_that_nobody_named(tiny):
     Path("side.py").write_text(SIDE)
     vitcli(f"train {tiny} --code side.py --epochs 1 -o teacher")
@@ -573,6 +576,7 @@ def taught(tiny, without_workers) -> None:
     as_new_process()
 
 
+@pytest.mark.plugin("distil", "page", "trackers")
 def test_an_own_model_with_any_option_names_teaches_and_is_read_without_its_code(taught):
     student = RunDir(Path("runs/second/logits/seed1"))
     code = {"odd.py": hashlib.sha256(ODD.encode()).hexdigest()}
@@ -590,6 +594,7 @@ def test_an_own_model_with_any_option_names_teaches_and_is_read_without_its_code
     assert "own code is needed: odd.py" in vitcli("eval first/odd/seed0", 2)
 
 
+@pytest.mark.plugin("distil", "exports")
 def test_only_a_training_needs_the_code_of_a_teacher(taught, tiny):
     for kind in ("logits", "features"):
         vitcli(f"eval second/{kind}/seed0")
@@ -616,7 +621,7 @@ def test_an_own_data_set_is_read_and_belongs_to_the_configuration(here):
     imports = "import numpy as np\nfrom vitcli.parts import data_set\n"
     Path("squares.py").write_text(imports + squares)
     vitcli("experiments check --code squares.py")
-    for command in ("check", "info"):
+    for command in ("info", *["check"] * has("data_check")):
         vitcli(f"data {command} squares:80", 2)
         vitcli(f"data {command} squares:80 --code squares.py")
     vitcli("train --code squares.py --data squares:80 --epochs 1 -o run")

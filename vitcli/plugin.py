@@ -19,6 +19,7 @@ from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from inspect import signature
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast, get_args
 
@@ -177,6 +178,11 @@ def locate_in_plugin(error: BaseException) -> str:
             place = f"{own[-1].filename}:{own[-1].lineno}"
             return f"plugin {name}: {place}: {type(error).__name__}: {error}"
     return ""
+
+
+def has_option(command: str, name: str) -> bool:
+    """Return whether a plugin adds an option to a command."""
+    return any(name in signature(function).parameters for function in options_of(command))
 
 
 def package_of(module: str) -> str:

@@ -22,6 +22,7 @@ def study(tiny, without_workers) -> None:
     Path("mine.yaml").write_text(STUDY.replace("epochs: 2", "epochs: 1"))
 
 
+@pytest.mark.seam
 def test_a_study_from_nothing_to_its_table_and_again(study):
     first, _ = typed("ablate mine.yaml -j 2")
     files = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()}

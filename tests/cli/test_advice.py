@@ -3,7 +3,10 @@
 import re
 from collections.abc import Iterator
 
+import pytest
+
 from tests.cli.commands import root
+from tests.plugin_rows import EVERY
 from vitcli.runner.text import closest
 from vitcli.version import PACKAGE
 
@@ -40,6 +43,7 @@ def problems(text: str) -> Iterator[str]:
                     yield f"{found[0]}: no option {name}"
 
 
+@pytest.mark.plugin(*EVERY)
 def test_every_command_in_a_text_can_be_typed():
     files = [file for floor in ("cli", "runner") for file in (PACKAGE / floor).rglob("*.py")]
     sources = [(file, with_whole_commands(file.read_text())) for file in files]

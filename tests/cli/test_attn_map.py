@@ -21,6 +21,7 @@ def written(*words: object) -> dict:
     return json.loads(Path("x.json").read_text())
 
 
+@pytest.mark.seam
 def test_the_numbers_are_the_models(mapped_run):
     words = (mapped_run, save_picture("x.png", (8, 8)), "--method", "head")
     data = load_experiment(str(mapped_run / "config.yaml")).spec.data

@@ -30,7 +30,13 @@ def fail(monkeypatch, place: object, name: str, error: BaseException) -> None:
 
 
 @pytest.mark.parametrize("name", ["EIO", "ENOLCK"])
-@pytest.mark.parametrize(("operation", "command"), [("fsync", "runs page"), ("lock", "runs rm -y")])
+@pytest.mark.parametrize(
+    ("operation", "command"),
+    [
+        pytest.param("fsync", "runs page", marks=pytest.mark.plugin("page")),
+        ("lock", "runs rm -y"),
+    ],
+)
 def test_what_the_file_system_refuses_is_named_with_its_file(monkeypatch, name, operation, command):
     run = make_run(0).path
     number = getattr(errno, name)

@@ -13,24 +13,29 @@ from typing import Any
 import pytest
 
 from tests.cli.commands import vitcli
+from tests.plugin_rows import of
 from vitcli.cli import console
 from vitcli.runner.report.report import Report, render
 
 BENCH = "-s model.depth=1 -s model.embed_dim=16 -s model.num_heads=2 --rounds 2 --seconds 0"
 SIZES = "--embed-dim 8 --num-heads 2 --batch-size 1 --lengths 8,16 --rounds 2 --seconds 0"
 COMMANDS = (
-    *("eval mapped", "eval mapped --probe knn", "eval mapped --probe linear"),
-    *("eval captions", "eval captions --zero-shot", "eval mapped --review"),
+    *("eval mapped", *of("clip", "eval captions", "eval captions --zero-shot")),
+    *of("probe", "eval mapped --probe knn", "eval mapped --probe linear"),
+    *of("review", "eval mapped --review"),
     *("predict mapped x.png", "predict mapped x.png y.png note.png --reject 0.5"),
     *("attn-map mapped x.png -o PLACE", "visualize mapped --what curves -o PLACE"),
-    *("data ls", "data info imagefolder:pictures", "data check pictures", "data rm imagefolder:no"),
+    *("data ls", "data info imagefolder:pictures", "data rm imagefolder:no"),
+    *of("data_check", "data check pictures"),
     *("experiments ls", "experiments validate tiny.yaml broken.yaml"),
     *("experiments cp tiny.yaml PLACE/c.yaml",),
-    *("runs ls", "runs watch parts --json", "runs verify mapped", "runs page -o PLACE/page.html"),
-    *("experiments show quickstart --json", "explain scale cifar10-pocket --json", "doctor"),
-    *("export mapped -o PLACE/m.safetensors", "import PLACE/m.safetensors tiny.yaml -o PLACE/i"),
-    *(f"bench train {BENCH} -s train.batch_size=8 --trace -o PLACE/trace.json",),
-    *(f"bench data {BENCH}", f"bench inference {BENCH}", f"bench attention {SIZES}"),
+    *("runs ls", "runs verify mapped", "experiments show quickstart --json", "doctor"),
+    *of("page", "runs watch parts --json", "runs page -o PLACE/page.html"),
+    *of("explain", "explain scale cifar10-pocket --json"),
+    *of("exports", "export mapped -o PLACE/m.safetensors"),
+    *of("exports", "import PLACE/m.safetensors tiny.yaml -o PLACE/i"),
+    *of("bench", f"bench train {BENCH} -s train.batch_size=8 --trace -o PLACE/trace.json"),
+    *of("bench", f"bench data {BENCH}", f"bench inference {BENCH}", f"bench attention {SIZES}"),
 )
 SCALES = {"%": 0.01, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "": 1}
 SCALES |= {"kB": 1e3, "MB": 1e6, "GB": 1e9, "MB/s": 1e6, "TFLOP/s": 1e12}

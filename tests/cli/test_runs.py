@@ -1,4 +1,4 @@
-"""`vitcli runs` on fabricated folders, and what `runs export` never replaces."""
+"""`vitcli runs` on fabricated folders."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.commands import document, printed, said, vitcli
 from tests.fabricated import make_run
+from tests.plugin_rows import has
 from tests.terminal import run_in_terminal
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.record import read_record
@@ -33,7 +34,8 @@ def test_a_damaged_run_is_listed_and_removed_but_not_used(file, content):
     states = {row["name"]: row["state"] for row in document("runs", "ls")["runs"]}
     assert states == {run.name: "damaged", other.name: "finished"}
     assert document("runs", "show", run.name)["state"] == "damaged"
-    for command in (("runs", "verify"), ("runs", "record"), ("eval",), ("export",)):
+    commands: list[tuple[str, ...]] = [("runs", "verify"), ("runs", "record"), ("eval",)]
+    for command in [*commands, *[("export",)] * has("exports")]:
         is_named = command == ("runs", "record") or (file == "config.yaml" and command[0] != "runs")
         assert file in said(4, *command, run.name) or not is_named
     assert vitcli("train", "--resume", run.name)[0] == 4
@@ -134,25 +136,3 @@ def test_record_writes_a_file_or_prints_the_document():
     assert printed("runs", "record", *names, "-o", "results/quickstart.json") == ""
     written = json.loads(Path("results/quickstart.json").read_text())
     assert written == json.loads(printed("runs", "record", *names))
-
-
-EXPORT = ("runs", "export", "--format", "csv", "-o", "table")
-
-
-@pytest.mark.parametrize(("healthy", "code"), [(1, 3), (0, 4)])
-def test_a_damaged_run_is_named_and_gives_its_exit_code(healthy, code):
-    for seed in range(healthy):
-        make_run(seed)
-    (make_run(7).path / "metrics.jsonl").write_text("{\n")
-    assert "seed7: metrics.jsonl: line 1" in said(code, *EXPORT)
-    assert Path("table/runs.csv").exists() == bool(healthy)
-
-
-@pytest.mark.parametrize("name", ["runs.csv", "curves.csv"])
-def test_an_export_replaces_what_it_wrote_and_no_table_of_a_person(name):
-    make_run(0)
-    for _ in range(2):
-        assert vitcli(*EXPORT)[0] == 0
-    (Path("table") / name).write_text("name,grade\nanna,1\n")
-    assert vitcli(*EXPORT)[0] == 2
-    assert (Path("table") / name).read_text() == "name,grade\nanna,1\n"

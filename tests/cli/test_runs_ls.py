@@ -75,6 +75,7 @@ def test_runs_of_another_content_of_their_code_have_another_setting():
     assert found["again"] == found["two"] == {"code.part.py": 8 * "2"} != found["one"]
 
 
+@pytest.mark.seam
 def test_sorting(several):
     by_date = names()
     assert by_date[0] == "quickstart/train/seed10"

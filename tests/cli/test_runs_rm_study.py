@@ -6,6 +6,7 @@ import pytest
 
 from tests.cli.commands import document, said
 from tests.fabricated import make_run
+from tests.plugin_rows import has
 from vitcli.runner.experiment.yaml_text import dump
 from vitcli.runner.files import commit_json, readable_json, sha256
 from vitcli.runner.run.folder import hold_folder
@@ -30,7 +31,8 @@ def study() -> Path:
 @pytest.mark.parametrize("name", ["parts", STUDY])
 def test_a_study_is_removed_with_its_trials_and_its_report(study, name):
     run = make_run(3)
-    said(0, "runs", "page", study)
+    if has("page"):
+        said(0, "runs", "page", study)
     words = ("runs", "rm", name, "parts/full/seed0", run.name, run.path, "--yes")
     assert {"parts", run.name} <= {*document(*words)["removed"]}
     assert list(Path("runs").iterdir()) == []

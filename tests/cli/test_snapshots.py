@@ -16,10 +16,23 @@ from tests.runner.train.conftest import files
 from vitcli.cli.main import LazyCommands
 from vitcli.runner.experiment.config import load_experiment
 
+pytestmark = pytest.mark.seam
+
 FOLDER = Path(__file__).parent / "snapshots"
 IS_WRITTEN = os.environ.get("VITCLI_SNAPSHOTS") == "write"
 CODES = {2, 3, 4, 5}
 """Exit codes of mistakes; the others are tested where they occur."""
+NEEDED = {
+    "ablate": ("ray", "slurm"),
+    "attn-map": ("live",),
+    "data": ("data_check",),
+    "eval": ("clip", "probe", "review"),
+    "predict": ("clip",),
+    "runs": ("page", "trackers"),
+    "train": ("hf", "parquet"),
+    "visualize": ("faithfulness", "live"),
+}
+"""Plugins that add to what a command of the core prints."""
 
 
 def helps(command: str) -> list[str]:
@@ -45,7 +58,13 @@ def shown(line: str, here: Path) -> str:
     return text.replace(str(here), "HERE")
 
 
-@pytest.mark.parametrize("command", ["vitcli", *LazyCommands()])
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=pytest.mark.plugin(*NEEDED.get(command, ())))
+        for command in ("vitcli", *LazyCommands())
+    ],
+)
 def test_a_command_prints_what_its_snapshot_shows(stage, command):
     path = FOLDER / f"{command}.txt"
     text = path.read_text() if path.exists() else ""

@@ -32,7 +32,7 @@ def test_a_terminal_wraps_and_a_pipe_does_not_whatever_columns_says(environment,
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this machine")
 def test_a_full_disk_behind_stdout_is_an_error_and_no_traceback():
     with open("/dev/full", "w") as full:
-        done = started("explain", stdout=full)
+        done = started("experiments", "ls", stdout=full)
     assert done.returncode == 5
     assert "error: the output: No space left on device" in done.stderr
     assert not re.search("Traceback|Exception ignored", done.stderr)
@@ -100,7 +100,7 @@ def test_what_only_reads_files_does_not_load_torch(here, environment):
 
 def test_what_goes_into_a_pipe_is_plain(environment):
     asked = {"FORCE_COLOR": "1", "GITHUB_ACTIONS": "true"}
-    for words, code in (("explain", 0), ("trian", 2)):
+    for words, code in (("experiments ls", 0), ("trian", 2)):
         done = started(*words.split(), env=environment | asked)
         assert (done.returncode, {"\x1b", "\r"} & {*done.stdout, *done.stderr}) == (code, set())
 

@@ -53,6 +53,7 @@ def predictions(run: Path) -> dict[str, np.ndarray]:
         return dict(file)
 
 
+@pytest.mark.seam
 def test_every_figure_is_drawn_and_the_page_holds_them_all(run):
     printed("visualize", run, "--num-images", 6)
     folder = Path("figures/one")

@@ -18,6 +18,7 @@ from tests.core.trainings import data_set, experiment
 from vitcli.core import ranks
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.ranks import LostRankError
+from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.core.train.training import Training
 
 Changes = dict[str, dict[str, Any]]
@@ -65,6 +66,15 @@ DRAWN: dict[str, Changes] = {
     "modality dropout": of_task("fusion", {"fusion": "cross", "modality_dropout": 0.3}),
 }
 """Cases whose ranks draw numbers of their own, or round a share of their own rows."""
+SMALL = {name: fields for name, fields in SMALL.items() if name in TASKS}
+CASES, DRAWN = (
+    {
+        name: changes
+        for name, changes in cases.items()
+        if changes.get("task", {}).get("name", DEFAULT_TASK) in TASKS
+    }
+    for cases in (CASES, DRAWN)
+)
 
 
 def remove_batch_norms(module: nn.Module) -> None:

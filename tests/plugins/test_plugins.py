@@ -8,13 +8,15 @@ import grimp
 import pytest
 
 import vitcli
-from tests.cli.commands import printed, said
+from tests.cli.commands import printed, said, save_picture
+from tests.plugin_rows import EVERY, has
 from vitcli import plugin
 from vitcli.cli.main import all_commands
 from vitcli.core.spec import TASKS
 from vitcli.core.spec.task import TaskRow
 from vitcli.plugin import Registry, load_target
-from vitcli.runner.run.folder import _parsed_before
+from vitcli.runner.evaluate.weights import _start_sha256, start_sha256
+from vitcli.runner.run.folder import _parsed_before, find_run
 
 
 @pytest.mark.parametrize("name", plugin.plugins())
@@ -24,6 +26,22 @@ def test_what_a_plugin_adds_can_be_imported(name):
         assert all(load_target(target) for target in rows.values())
     assert all(load_target(target) for target in added.commands.values())
     assert {*added.needs} <= plugin.plugins().keys()
+
+
+def test_the_rows_of_the_core_know_every_plugin_and_miss_none():
+    assert [*EVERY] == [path.parent.name for path in sorted(plugin.FOLDER.glob("*/plugin.py"))]
+    assert all(map(has, EVERY))
+
+
+def test_the_bundled_model_works_without_the_plugin_that_taught_it(here, monkeypatch):
+    picture = save_picture("x.png", (32, 32))
+    taught = printed("predict", "cifar10-pocket", picture), start_sha256(find_run("cifar10-pocket"))
+    monkeypatch.setenv(plugin.VARIABLE, "no:distil")
+    monkeypatch.setattr(TASKS, "_rows", {**TASKS.built_in})
+    _parsed_before.clear()
+    _start_sha256.cache_clear()
+    assert printed("predict", "cifar10-pocket", picture) == taught[0]
+    assert start_sha256(find_run("cifar10-pocket")) == taught[1], "trials that start from it stay"
 
 
 def test_plugins_import_only_those_that_they_need():
@@ -63,6 +81,13 @@ def test_a_switch_holds_for_one_command(monkeypatch):
     assert not os.environ.get(plugin.VARIABLE)
     monkeypatch.setenv(plugin.VARIABLE, "search")
     assert "search" in said(2, "plugins")
+
+
+def test_the_next_command_has_no_option_of_a_plugin_that_is_off(monkeypatch):
+    assert plugin.has_option("eval", "review")
+    assert not plugin.has_option("predict", "review")
+    monkeypatch.setenv(plugin.VARIABLE, "no:review")
+    assert not plugin.has_option("eval", "review")
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from vitcli.cli import options as shared
 from vitcli.cli.chosen import adopt_model, collect_changes, load_changed, shorten_pretraining
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import Rare, output_option, with_code
+from vitcli.plugin import has_option
 from vitcli.runner.errors import ConfigError, DivergedError, StoppedError
 from vitcli.runner.machine.launch import read_launch
 from vitcli.runner.report.report import Fact, Report, hidden
@@ -232,7 +233,7 @@ def run(experiment: "Experiment", request: "Request", form: str) -> None:
         following = request.resume_command(record.folder)
     else:
         is_own = spec.train.init and own_path(spec.data.name)
-        verb = "eval --review" if is_own else "eval"
+        verb = "eval --review" if is_own and has_option("eval", "review") else "eval"
         following = record.folder.command(verb, request.data_dir, request.device)
         facts = final_facts(record)
     shown = {fact.name for fact in facts}

@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.core.specs import REQUIRED
+from tests.plugin_rows import of_task
 from vitcli.core.spec import (
     FAMILIES,
     OPTIMIZERS,
@@ -23,17 +24,21 @@ from vitcli.core.spec.families import DEFAULTS
 from vitcli.core.spec.rows import table_of
 from vitcli.core.spec.slots import ATTENTIONS, SLOTS
 from vitcli.plugin import load_target
-from vitcli.plugins.clip.captions import CIFAR10
+
+pytestmark = pytest.mark.seam
 
 
 @pytest.mark.parametrize(
     ("task", "is_refused"),
     [
-        ({"name": "clip"}, True),
-        ({"name": "fusion", "fusion": "late", "contrast": 0.1}, True),
-        ({"name": "fusion", "fusion": "late"}, False),
-        ({"name": "lejepa"}, True),
-        ({"name": "classify"}, False),
+        of_task({"task": task}, task, is_refused)
+        for task, is_refused in (
+            ({"name": "clip"}, True),
+            ({"name": "fusion", "fusion": "late", "contrast": 0.1}, True),
+            ({"name": "fusion", "fusion": "late"}, False),
+            ({"name": "lejepa"}, True),
+            ({"name": "classify"}, False),
+        )
     ],
 )
 def test_parts_of_a_batch_are_refused_where_a_loss_compares_its_images(task, is_refused):
@@ -143,7 +148,7 @@ def test_every_slot_of_a_family_has_the_rows_of_its_table(family):
         assert table is None or fields[name].default in table
 
 
-NAMES = [word for group in CIFAR10.values() for word in group.split()]
+NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 CIFAR: dict[str, Any] = {"name": "cifar10", "class_names": NAMES}
 MIXED: dict[str, Any] = {"augment": {"mixup": 0.5}}
 SIZES: dict[str, Any] = {"img_size": 16, "in_chans": 3, "num_classes": 5, "patch_size": 4}
@@ -253,7 +258,11 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "sections"), REFUSED, ids=[words for words, _ in REFUSED])
+@pytest.mark.parametrize(
+    ("words", "sections"),
+    [of_task(sections, words, sections) for words, sections in REFUSED],
+    ids=[words for words, _ in REFUSED],
+)
 def test_what_does_not_fit_is_refused_by_name(words, sections):
     with pytest.raises(ValidationError) as caught:
         ExperimentSpec.model_validate(sections)

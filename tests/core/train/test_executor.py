@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.core.ranked import SMALL
 from tests.core.trainings import train_state
-from tests.plugins.views.viewing import TASKS as VIEWED
+from tests.plugin_rows import of_task
 from vitcli.core.spec import OPTIMIZERS, TASKS
 from vitcli.core.train import training as trainings
 from vitcli.core.train.training import Training
@@ -87,7 +88,7 @@ def joined(state: Training, prefix: str) -> Tensor:
     return torch.cat([t.double() for t in found])
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [of_task(changes, name) for name, (changes, _) in CASES.items()])
 def test_a_graph_replays_the_steps_that_the_host_controls(case, monkeypatch):
     """They differ by rounding: a graph reads learning rates and decays in fp32."""
     changes, autocast = CASES[case]
@@ -104,6 +105,7 @@ def test_a_graph_replays_the_steps_that_the_host_controls(case, monkeypatch):
         assert graphed.scaler.state_dict() == plain.scaler.state_dict()
 
 
+@pytest.mark.plugin("clip")
 @pytest.mark.parametrize("graphs", [False, True])
 def test_the_average_of_weights_sees_what_the_task_changes_after_the_optimisers(
     graphs, monkeypatch
@@ -145,10 +147,8 @@ def test_a_checkpoint_without_the_number_of_skipped_steps_is_read():
 @pytest.mark.parametrize("graphs", [False, True])
 def test_attention_draws_new_features_in_every_task(name, graphs, monkeypatch):
     monkeypatch.setattr(trainings, "Graphs", Direct)
-    views = {task: {"local_size": 8, **fields} for task, fields in VIEWED.items()}
-    fields = (views | {"fusion": {"fusion": "late", "sound_patch_size": 16}}).get(name, {})
     model = {"attention": "performer", "performer_redraw": 3, "pool": "mean"}
-    state = train_state({"model": model, "task": {"name": name, **fields}}, graphs=graphs)
+    state = train_state({"model": model, "task": {"name": name, **SMALL[name]}}, graphs=graphs)
     names = [key for key in state.module.state_dict() if key.endswith("projection")]
     steps = iter(state.run_epoch(0))
 

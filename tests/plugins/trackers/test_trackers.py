@@ -12,7 +12,7 @@ from unittest.mock import MagicMock, call
 
 import pytest
 
-from tests.cli.commands import vitcli
+from tests.cli.commands import said, vitcli
 from tests.fabricated import make_run, record
 from tests.runner.train import conftest
 from tests.same_run import assert_same_run
@@ -191,3 +191,25 @@ def test_runs_are_found_by_folder_and_by_name_and_counted_once():
     assert names == ["quickstart/train/seed0", "quickstart/train/seed1"]
     assert len(find_runs(())) == 3
     assert [run.name for run in find_runs(["cifar10-pocket"])] == ["cifar10-pocket"]
+
+
+EXPORT = ("runs", "export", "--format", "csv", "-o", "table")
+
+
+@pytest.mark.parametrize(("healthy", "code"), [(1, 3), (0, 4)])
+def test_a_damaged_run_is_named_and_gives_its_exit_code(healthy, code):
+    for seed in range(healthy):
+        make_run(seed)
+    (make_run(7).path / "metrics.jsonl").write_text("{\n")
+    assert "seed7: metrics.jsonl: line 1" in said(code, *EXPORT)
+    assert Path("table/runs.csv").exists() == bool(healthy)
+
+
+@pytest.mark.parametrize("name", ["runs.csv", "curves.csv"])
+def test_an_export_replaces_what_it_wrote_and_no_table_of_a_person(name):
+    make_run(0)
+    for _ in range(2):
+        assert vitcli(*EXPORT)[0] == 0
+    (Path("table") / name).write_text("name,grade\nanna,1\n")
+    assert vitcli(*EXPORT)[0] == 2
+    assert (Path("table") / name).read_text() == "name,grade\nanna,1\n"

@@ -16,6 +16,8 @@ from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.training import Training
 from vitcli.plugins.dino.dino import cosine_to_one, entropies
 from vitcli.plugins.lejepa.lejepa import epps_pulley, invariance, sigreg
+from vitcli.runner.run.folder import BUNDLED, RunDir
+from vitcli.runner.train import initial
 
 
 def take_steps(task, count):
@@ -178,3 +180,13 @@ def test_the_loss_is_the_weighted_sum_of_its_parts():
     assert_close(found["loss"].detach(), wanted)
     found["loss"].backward()
     assert task.module.encoder.blocks[0].attn.inner.qkv.weight.grad.abs().max() > 0
+
+
+def test_the_student_of_dino_starts_like_its_teacher(monkeypatch):
+    task, run = view_task("dino"), RunDir(BUNDLED / "cifar10-pocket")
+    given = {name: tensor + 1 for name, tensor in task.module.teacher.encoder.state_dict().items()}
+    monkeypatch.setattr(initial, "encoder_weights", lambda source, **options: dict(given))
+    module = initial.initial_module(task.spec, data_set(), run, print)
+    for part in (module.student.encoder, module.teacher.encoder):
+        taken = part.state_dict()
+        assert all(torch.equal(taken[name], tensor) for name, tensor in given.items())

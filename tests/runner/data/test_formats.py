@@ -101,6 +101,7 @@ def groups_in(data: DataSet, name: str, **fields: object) -> list[set[str]]:
     return [{group[each] for each in part.names} for part in parts]
 
 
+@pytest.mark.seam
 @EVERY
 def test_each_format_gives_the_same_images(prefix, pictures, tmp_path):
     folder = write_folder(tmp_path / "plain", pictures)

@@ -146,6 +146,7 @@ def test_a_base_is_laid_under_and_a_circle_is_refused(tmp_path):
         load_experiment(str(tmp_path / "i.yaml"))
 
 
+@pytest.mark.plugin("distil")
 @pytest.mark.parametrize(
     ("text", "name", "share"),
     [("{name: classify}", "classify", None), ("{}", "distil", 0.9), ("{share: 0}", "distil", 0.0)],
@@ -298,6 +299,7 @@ def test_a_copy_of_an_experiment_has_no_results_of_the_original():
     assert without_results(text) == "# Aim: a\n# a remark\nseed: 0\n"
 
 
+@pytest.mark.plugin("distil")
 def test_own_code_that_is_not_loaded_is_named_and_not_asked_of_a_teacher():
     assert typed_command("data check", "pictures") == ["vitcli", "data", "check", "pictures"]
     code = {"far.py": "0" * 64}

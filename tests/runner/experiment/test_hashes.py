@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.core.specs import REQUIRED
+from tests.plugin_rows import of_file
 from vitcli.core.spec import FAMILIES, ExperimentSpec, PretrainSpec, model_spec
 from vitcli.runner.experiment.config import (
     config_hash,
@@ -25,6 +26,8 @@ from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.study.definition import load_study
 
+pytestmark = pytest.mark.seam
+
 FOLDER = Path(__file__).parents[3] / "experiments"
 RECORDED = json.loads(Path(__file__).with_name("hashes.json").read_text())
 
@@ -34,13 +37,18 @@ def hashes(spec: ExperimentSpec) -> dict[str, Any]:
     return hashes | {"model": model_hash(spec.model)}
 
 
-@pytest.mark.parametrize("name", RECORDED["experiments"])
+@pytest.mark.parametrize(
+    "name", [of_file(FOLDER / f"{name}.yaml", name) for name in RECORDED["experiments"]]
+)
 def test_an_experiment_keeps_its_hashes(name):
     spec = load_experiment(str(FOLDER / f"{name}.yaml")).spec
     assert hashes(spec) == RECORDED["experiments"][name]
 
 
-@pytest.mark.parametrize("study", sorted({key.split("/")[0] for key in RECORDED["variants"]}))
+STUDIES = sorted({key.split("/")[0] for key in RECORDED["variants"]})
+
+
+@pytest.mark.parametrize("study", [of_file(FOLDER / f"{study}.yaml", study) for study in STUDIES])
 def test_the_variants_of_a_study_keep_their_hashes(study):
     found = {
         f"{study}/{variant.name}/{index}": hashes(spec)
@@ -98,7 +106,7 @@ def test_the_changed_fields_make_the_experiment_again(family):
 
 
 def test_a_part_that_only_one_has_differs_in_its_own_fields():
-    first = {"pretrain.task.name": "mae", "pretrain.train.epochs": 2}
+    first = {"pretrain.train.batch_size": 8, "pretrain.train.epochs": 2}
     plain = load_experiment("quickstart").spec
     with_part = load_experiment("quickstart", first).spec
     assert differences(plain, with_part) == {name: (None, value) for name, value in first.items()}

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli import commands
 from tests.own_code import EVERY, forget, vitcli
+from tests.plugin_rows import has
 from vitcli import parts
 from vitcli.core.spec import SCHEDULES
 from vitcli.runner.errors import OwnCodeError
@@ -28,11 +29,13 @@ __all__ = ["forget"]
 CANARY = "from pathlib import Path\nPath('canary').write_text('ran')\n"
 EDITED = EVERY.replace("return self.share", "return 2 * self.share")
 READING = (
-    *("runs ls", "runs show own", "runs page", "runs export own --format csv -o table"),
+    *("runs ls", "runs show own", *["runs page"] * has("page")),
+    *["runs export own --format csv -o table"] * has("trackers"),
     *("runs diff own cifar10-pocket", "experiments ls", "runs verify own"),
 )
 RUNNING = (
-    *("eval own", "visualize own", "export own --format safetensors", "predict own photo.jpg"),
+    *("eval own", "visualize own", *["export own --format safetensors"] * has("exports")),
+    "predict own photo.jpg",
     *("attn-map own photo.jpg", "train --resume own", "runs record own"),
 )
 

@@ -148,6 +148,7 @@ def test_the_package_holds_one_small_model_that_says_what_it_is():
     assert record.data_hash in card
 
 
+@pytest.mark.plugin("distil")
 def test_it_was_trained_by_the_experiment_of_its_name_and_is_only_read(here):
     file = load_experiment(NAME).spec
     meta = read_record(POCKET).meta

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from tests.cli.commands import printed, vitcli
+from tests.plugin_rows import of_task
 from tests.runner.study.trials import LINES, ROOT, fabricate, save_all, states, write_study
+from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.runner.engines import drive
 from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import InputError
@@ -69,7 +71,7 @@ def test_a_saved_trial_unlike_the_own_results_is_refused(study, meta, result, pr
     assert saved.refused == {"full/seed0": reason}
 
 
-def test_a_trial_from_older_weights_is_stale_if_its_first_run_is_at_hand(here):
+def test_a_trial_from_older_weights_is_stale_if_its_first_run_is_at_hand(here, copy_of_run):
     first = {"train.init": "cifar10-pocket"}
     study = write_study(ONE.replace("{}", json.dumps(first)))
     own = start_sha256(find_run("cifar10-pocket"))
@@ -82,7 +84,7 @@ def test_a_trial_from_older_weights_is_stale_if_its_first_run_is_at_hand(here):
     shutil.rmtree(ROOT)
     saved = SavedTrials(SAVED)
     assert states(gone, saved) == {"full/seed0": "finished"}
-    shutil.copytree(find_run("cifar10-pocket").path, "runs/gone")
+    copy_of_run(here / "runs/gone")
     assert states(gone, saved) == {"full/seed0": "missing"}
     assert saved.refused == {"full/seed0": "trained with other weights of gone"}
 
@@ -289,14 +291,19 @@ def test_the_trials_of_version_1_0_0_are_written_as_they_were():
         assert json.dumps(record.saved()) == json.dumps(entry.value["record"]), entry.place
 
 
-DOCUMENTS = [
-    path
-    for path in (Path(__file__).parents[3] / "experiments/results").glob("*.json")
-    if "num_comparisons" in path.read_text()
-]
+FOLDER = Path(__file__).parents[3] / "experiments/results"
+DOCUMENTS = {
+    path: value
+    for path in FOLDER.glob("*.json")
+    if "num_comparisons" in (value := json.loads(path.read_text()))
+}
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [of_task({"task": {"name": doc.get("task", DEFAULT_TASK)}}, p) for p, doc in DOCUMENTS.items()],
+    ids=lambda path: path.stem,
+)
 def test_a_document_of_version_1_0_0_is_written_as_it_was(path):
     before = json.loads(path.read_text())
     after = json.loads(to_json(read_document(path.read_text())))

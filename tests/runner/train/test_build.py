@@ -12,7 +12,7 @@ from tests.core.specs import REQUIRED, changed, pictures
 from tests.core.specs import build as build_noisy
 from tests.core.trainings import data_set, experiment
 from tests.patience import HANG
-from tests.plugins.views.viewing import view_task
+from tests.plugin_rows import of_task
 from tests.runner.train.conftest import often
 from vitcli.core.models.image_model import build_model
 from vitcli.core.objectives.classify import Classify
@@ -20,8 +20,7 @@ from vitcli.core.spec import ExperimentSpec, TrainSpec
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import filled_module
-from vitcli.runner.run.folder import BUNDLED, RunDir
-from vitcli.runner.train import flops, initial
+from vitcli.runner.train import flops
 from vitcli.runner.train.build import build_training, compile_task, use_graphs
 from vitcli.runner.train.events import KINDS, TrialEvent, from_line, to_line
 from vitcli.runner.train.flops import count_operations, random_data
@@ -50,16 +49,6 @@ def test_graphs_are_used_on_cuda_unless_they_are_switched_off_or_dropout_is_reco
         assert not uses("cuda", recompute=True, **{rate: 0.1})
     with pytest.raises(ConfigError, match=r"train\.graphs"):
         uses("mps", graphs=True)
-
-
-def test_the_student_of_dino_starts_like_its_teacher(monkeypatch):
-    task, run = view_task("dino"), RunDir(BUNDLED / "cifar10-pocket")
-    given = {name: tensor + 1 for name, tensor in task.module.teacher.encoder.state_dict().items()}
-    monkeypatch.setattr(initial, "encoder_weights", lambda source: dict(given))
-    module = initial.initial_module(task.spec, data_set(), run, print)
-    for part in (module.student.encoder, module.teacher.encoder):
-        taken = part.state_dict()
-        assert all(torch.equal(taken[name], tensor) for name, tensor in given.items())
 
 
 VALUE: Any = {"nothing": None, "number": 0.5, "text": "two\nlines"}
@@ -99,13 +88,13 @@ def test_the_first_steps_import_nothing_that_only_later_work_needs(tiny):
     assert done.stderr == "step 2: []\n"
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
-        {"name": "clip", "captions": "folder", "text_dim": 16, "text_depth": 1},
-        {"name": "fusion", "sound": "folder", "fusion": "late", "sound_patch_size": 16},
-    ],
+BESIDE: tuple[dict[str, Any], ...] = (
+    {"name": "clip", "captions": "folder", "text_dim": 16, "text_depth": 1},
+    {"name": "fusion", "sound": "folder", "fusion": "late", "sound_patch_size": 16},
 )
+
+
+@pytest.mark.parametrize("task", [of_task({"task": task}, task) for task in BESIDE])
 def test_random_pictures_have_what_the_task_reads_beside_them(task):
     spec = experiment({"task": task, "data": {"name": "imagefolder:here"}})
     data = random_data(spec, 64, torch.device("cpu"))
@@ -125,7 +114,7 @@ COUNTED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", COUNTED)
+@pytest.mark.parametrize("case", [of_task(changes, name) for name, changes in COUNTED.items()])
 def test_a_trained_module_is_counted_as_a_new_one(monkeypatch, case):
     spec = experiment(COUNTED[case])
     data = data_set()

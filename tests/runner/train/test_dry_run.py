@@ -50,6 +50,7 @@ def test_a_slow_step_is_taken_once(tiny, clock, monkeypatch):
     assert next(clock) == 6, "three steps and an evaluation less"
 
 
+@pytest.mark.plugin("distil")
 def test_each_copy_that_a_teacher_labels_takes_time(here, clock):
     task = TinyTask("distil", here)
     changes = {"train.epochs": 3, "data.augment.copies": 2, "data.augment.flip": "random"}

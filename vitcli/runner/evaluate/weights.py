@@ -79,6 +79,8 @@ def run_weights(
     if checkpoint.state.get("model", model) != model:
         raise InputError(f"{run.path}: its checkpoints belong to another model")
     weights = checkpoint.part(str(checkpoint.state.get("weights")))
+    if run.is_only_a_classifier(run.config()):
+        weights = {name.removeprefix("encoder."): tensor for name, tensor in weights.items()}
     if not weights or not all(tensor.isfinite().all() for tensor in weights.values()):
         raise InputError(f"{run.path}: the weights of step {checkpoint.step} are not finite")
     return weights

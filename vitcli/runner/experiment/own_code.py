@@ -504,8 +504,9 @@ def missing_plugin(config: Mapping[str, Any], recorded: Collection[str] = ()) ->
             return f"needs the plugin {name}, which is not installed"
     if config.get("code") or "base" in config:
         return ""
+    trained = [part for part in (config, config.get("pretrain")) if isinstance(part, Mapping)]
     for table in (*FIELDS.values(), DATA_READERS):
-        for part in _parts(config):
+        for part in trained:
             row = _row_of(part, table.field)
             if row and row not in table and row not in DATA_SETS:
                 return f"needs a plugin with {table.field} {row}"

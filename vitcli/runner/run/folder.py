@@ -135,6 +135,10 @@ class RunDir:
     def is_bundled(self) -> bool:
         return BUNDLED.resolve() in self.path.resolve().parents
 
+    def is_only_a_classifier(self, config: Mapping[str, Any]) -> bool:
+        """Return whether the plugin of a bundled model's task is missing: it still classifies."""
+        return self.is_bundled and bool(own_code.missing_plugin(config))
+
     def require_own(self) -> None:
         if self.is_bundled:
             raise ConfigError(f"{self.name} is a bundled model and is only read")
@@ -205,9 +209,10 @@ class RunDir:
             with _damage():
                 document = read_mapping(path)
                 config, spec = document.data, None
-                if not own_code.is_read_raw(config):
+                known = config | {"task": {}} if self.is_only_a_classifier(config) else config
+                if not own_code.is_read_raw(known):
                     copies = self.path / own_code.FOLDER
-                    spec = parse_experiment(config, document, is_stored=True, copies=copies)
+                    spec = parse_experiment(known, document, is_stored=True, copies=copies)
             if key is None:
                 return config, spec
             _parsed_before[key] = config, spec
