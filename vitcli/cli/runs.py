@@ -122,7 +122,7 @@ def ls(
     if reverse:
         runs = runs[::-1]
     following = [f"vitcli runs show {shlex.quote(newest[0].name)}"] if newest else []
-    emit_report(Report(tables=[run_table(runs)], notes=missing_plugins(runs), next=following), form)
+    emit_report(Report(tables=[run_table(runs)], notes=notes_on(runs), next=following), form)
     if runs:
         return
     if every:
@@ -134,13 +134,14 @@ def ls(
         say(f"no runs in {RUNS.absolute()}; start with: vitcli train")
 
 
-def missing_plugins(runs: Sequence["RunRecord"]) -> list[str]:
-    """Return a note for each plugin that is off and that runs need."""
+def notes_on(runs: Sequence["RunRecord"]) -> list[str]:
+    """Return a note for each plugin that runs need and that is off, and on lost checkpoints."""
     from vitcli.runner.experiment.own_code import missing_plugin
 
     names: dict[str, list[str]] = {}
     for run in runs:
-        names.setdefault(missing_plugin(run.config), []).append(run.name)
+        lack = run.reason if run.state == "finished" else missing_plugin(run.config)
+        names.setdefault(lack, []).append(run.name)
     return [f"{reason}: {', '.join(found)}" for reason, found in names.items() if reason]
 
 
@@ -217,6 +218,7 @@ def show(run: Run, form: Format = "text") -> None:
       vitcli runs show quickstart
     """
     from vitcli.runner.experiment.diff import changed_fields
+    from vitcli.runner.experiment.own_code import missing_plugin
     from vitcli.runner.run.record import load_run, refuse_unreadable
 
     record = load_run(run)
@@ -239,7 +241,7 @@ def show(run: Run, form: Format = "text") -> None:
             epochs(record.metrics, record.metric_of),
         ],
         notes=[] if record.metrics or record.problems else ["no epoch is finished yet"],
-        next=[next_command(record)],
+        next=[] if missing_plugin(record.config, record.plugins) else [next_command(record)],
     )
     emit_report(report, form)
 
