@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -67,15 +68,16 @@ def test_a_mistake_is_one_line(here):
     ("fields", "options", "message"),
     [
         ({"num_classes": 3}, {}, "num_classes=3"),
-        ({"img_size": 16}, {}, "img_size=(16, 16)"),
+        ({"img_size": 16}, {}, r"img_size=\(16, 16\)"),
         ({}, {"epochs": -1}, "train.epochs"),
         ({}, {"optim": {"rate": 1.0}}, "unknown field 'optim.rate'"),
+        ({}, {"optim": {"ema": 0.9}}, "unknown field 'optim.ema'$"),
         ({}, {"batch_size": 41}, "batch_size"),
     ],
 )
 def test_a_mistake_in_fit_is_found_before_the_first_epoch(mine, fields, options, message):
     model = vitcli.build_model(**(SMALL | fields))
-    assert message in refusal(vitcli.fit, model, mine, **FIT | options)
+    assert re.search(message, refusal(vitcli.fit, model, mine, **FIT | options))
 
 
 class Linear(torch.nn.Module):
@@ -192,6 +194,12 @@ def test_arrays_are_a_data_set(pictures):
     same = vitcli.data_set(*splits, class_names=["bright", "dark"])
     assert same.data_hash == data.data_hash
     assert (same.class_names, same.mean, same.std) == (("bright", "dark"), data.mean, data.std)
+    for kind in (str, int):  # as pandas stores a column
+        labels = [np.array([*map(kind, y)], object) for _, y in splits]
+        column = vitcli.data_set(*zip((x for x, _ in splits), labels, strict=True))
+        assert column.data_hash == data.data_hash
+    mixed = np.array(["a", 1] * 40, object)[: len(splits[0][1])]
+    assert "train_labels is object" in refusal(vitcli.data_set, (splits[0][0], mixed), splits[1])
     grey = vitcli.data_set(*[(torch.tensor(x[..., 0]), y) for x, y in splits])
     assert (grey.in_chans, grey.num_classes, grey.val) == (1, 2, None)
     assert refusal(vitcli.data_set, splits[0], (splits[1][0], [5] * 24)).startswith("data_set: ")

@@ -624,7 +624,10 @@ def test_an_own_data_set_is_read_and_belongs_to_the_configuration(here):
     for command in ("info", *["check"] * has("data_check")):
         vitcli(f"data {command} squares:80", 2)
         vitcli(f"data {command} squares:80 --code squares.py")
-    vitcli("train --code squares.py --data squares:80 --epochs 1 -o run")
+    Path("e.yaml").write_text("code: [squares.py]\nbase: quickstart\n")
+    Path("s.yaml").write_text("base: ./e.yaml\nseeds: [0]\nvariants: {a: {}}\n")
+    vitcli("ablate ./s.yaml --data squares:80 --status")
+    vitcli("train ./e.yaml --data squares:80 --epochs 1 -o run")
     spec = RunDir(Path("run")).spec()
     assert (spec.data.name, [*spec.code]) == ("squares:80", ["squares.py"])
     vitcli("runs show run")

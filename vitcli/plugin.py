@@ -182,7 +182,7 @@ def locate_in_plugin(error: BaseException) -> str:
 
 def has_option(command: str, name: str) -> bool:
     """Return whether a plugin adds an option to a command."""
-    return any(name in signature(function).parameters for function in options_of(command))
+    return any(name in signature(load_target(row)).parameters for row in options_of(command))
 
 
 def package_of(module: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.plugin_rows import has
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.checkpoint import load_checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import load_run
 
 verify = partial(vitcli, "runs", "verify")
 
@@ -88,6 +90,11 @@ def test_the_newest_checkpoint_is_missed_even_where_an_older_one_is_whole(run):
 @pytest.mark.parametrize("damage", [shutil.rmtree, lambda folder: cut(next(folder.glob("*.s*")))])
 def test_who_uses_an_older_checkpoint_says_so_once_and_an_export_is_refused(run, tiny, damage):
     damage(run.checkpoints / "20")
+    for words in (("runs", "ls", "."), ("runs", "show", "run"), ("train", "--resume", "run")):
+        code, out, talk = vitcli(*words)
+        assert (code, (out + talk).count("the checkpoint of step 20 is")) == (0, 1), (words, talk)
+    assert "train run/config.yaml -o run --rerun" in talk
+    assert load_run(run.path).state == "finished"
     picture, told = save_picture("x.png", (9, 9)), "step 15 is used"
     uses = (
         *(("eval", "run"), ("predict", "run", picture)),
@@ -103,6 +110,7 @@ def test_who_uses_an_older_checkpoint_says_so_once_and_an_export_is_refused(run,
         assert told in document(*words)["notes"][-1]
     for form in ("onnx", "safetensors", "pt2", "card") * has("exports"):
         assert "--rerun" in said(4, "export", "run", "--format", form)
+    assert re.search(r"init_step +15$", vitcli("runs", "show", "new")[1], re.M)
     with pytest.warns(UserWarning, match="step 15 is used"):
         load_model(run)
 

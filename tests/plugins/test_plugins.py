@@ -114,5 +114,8 @@ def test_a_run_of_a_plugin_that_is_off_is_healthy_and_says_what_it_needs(copy_of
     assert record.result["test_masked_mse"] > 0
     verdicts = json.loads(printed("runs", "verify", run, "--json"))["verdicts"]
     assert {row["state"] for row in verdicts} == {"ok"}
-    assert record.reason in said(4, "eval", run)
+    for command in ("eval", "visualize", "export --format card", "train --resume"):
+        assert record.reason in said(2, *command.split(), run), command
+    shown = json.loads(printed("runs", "show", run, "--json"))
+    assert (shown["reason"], shown.get("next", [])) == (record.reason, []), "eval would be refused"
     assert f"{record.reason}: run" in printed("runs", "ls", run)

@@ -22,14 +22,10 @@ def collect_changes(
     sets: list[str] | None, shortcuts: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return all changed fields, and which option changed a field; ``--set`` where absent."""
-    from vitcli.runner.data.find import check_name
     from vitcli.runner.experiment.config import parse_sets
 
     given = {field: value for field, value in shortcuts.items() if value is not None}
-    changes, options = parse_sets(sets) | given, option_names(given)
-    if isinstance(data := changes.get("data.name"), str):
-        check_name(data, f"{options.get('data.name', '--set: data.name')}: ")
-    return changes, options
+    return parse_sets(sets) | given, option_names(given)
 
 
 def adopt_model(

@@ -101,7 +101,7 @@ def ls(
     if reverse:
         runs = runs[::-1]
     following = [f"vitcli runs show {shlex.quote(newest[0].name)}"] if newest else []
-    emit_report(Report(tables=[run_table(runs)], notes=missing_plugins(runs), next=following), form)
+    emit_report(Report(tables=[run_table(runs)], notes=notes_on(runs), next=following), form)
     if runs:
         return
     if every:
@@ -113,12 +113,15 @@ def ls(
         say(f"no runs in {RUNS.absolute()}; start with: vitcli train")
 
 
-def missing_plugins(runs: Sequence["RunRecord"]) -> list[str]:
+def notes_on(runs: Sequence["RunRecord"]) -> list[str]:
+    """Return a note for each plugin that runs need and that is off, and on lost checkpoints."""
     from vitcli.runner.experiment.own_code import missing_plugin
 
     names: dict[str, list[str]] = {}
     for run in runs:
-        names.setdefault(missing_plugin(run.config, run.plugins), []).append(run.name)
+        missing = missing_plugin(run.config, run.plugins)
+        lack = run.reason if run.state == "finished" else missing
+        names.setdefault(lack, []).append(run.name)
     return [f"{reason}: {', '.join(found)}" for reason, found in names.items() if reason]
 
 
@@ -195,6 +198,7 @@ def show(run: shared.Run, form: shared.Format = "text") -> None:
       vitcli runs show quickstart
     """
     from vitcli.runner.experiment.diff import changed_fields
+    from vitcli.runner.experiment.own_code import missing_plugin
     from vitcli.runner.run.record import load_run, refuse_unreadable
 
     record = load_run(run)
@@ -217,7 +221,7 @@ def show(run: shared.Run, form: shared.Format = "text") -> None:
             epochs(record.metrics, record.metric_of),
         ],
         notes=[] if record.metrics or record.problems else ["no epoch is finished yet"],
-        next=[next_command(record)],
+        next=[] if missing_plugin(record.config, record.plugins) else [next_command(record)],
     )
     emit_report(report, form)
 

@@ -226,6 +226,8 @@ def run(experiment: "Experiment", request: "Request", form: str) -> None:
     if not screen.has_started:
         again = record.folder.rerun_command if request.resume else "--rerun"
         say(f"already finished, nothing was trained ({again} trains it again)")
+        if record.reason:
+            say(f"warning: {record.reason}; to make it again: {record.folder.rerun_command}")
     spec = experiment.spec
     if record.reached:
         say(f"{record.reason}; a checkpoint was saved")

@@ -156,13 +156,22 @@ def weights_sha256(weights: Mapping[str, Tensor]) -> str:
 
 def start_sha256(run: RunDir) -> str:
     """Return the SHA-256 of the weights that another training may start from."""
+    return start_facts(run)[0]
+
+
+def start_facts(run: RunDir) -> tuple[str, int]:
+    """Return ``start_sha256``, and the step of these weights: of the last whole checkpoint."""
     files = sorted(run.checkpoints.resolve().glob("*/*"))
-    return _start_sha256(run.path, tuple((file, file.stat().st_mtime_ns) for file in files))
+    return _start_facts(run.path, tuple((file, file.stat().st_mtime_ns) for file in files))
 
 
 @lru_cache(maxsize=8)
-def _start_sha256(path: Path, files: tuple[tuple[Path, int], ...]) -> str:
-    return weights_sha256(encoder_weights(RunDir(path), on_message=ignore_message))
+def _start_facts(path: Path, files: tuple[tuple[Path, int], ...]) -> tuple[str, int]:
+    run = RunDir(path)
+    digest = weights_sha256(encoder_weights(run, on_message=ignore_message))
+    used = latest_checkpoint(run.checkpoints, ignore_message)
+    assert used, "it has weights"
+    return digest, used.step
 
 
 def default_run() -> RunDir:

@@ -26,6 +26,7 @@ from vitcli.runner.experiment.yaml_text import (
     FILE_FIELDS,
     Document,
     Place,
+    Places,
     dump,
     format_value,
     in_files,
@@ -148,6 +149,7 @@ def load_experiment(
     path = find_experiment(name)
     raw, documents = merge_with_bases(path)
     raw |= load_own_code(documents) if "code" in raw else {}
+    refuse_unknown_data(changes or {}, options or {})
     if kind := kind_of(raw, path):
         file = shlex.quote(path.stem if typed_name(path) == path.stem else str(path))
         raise ConfigError(
@@ -204,6 +206,14 @@ def load_own_code(documents: Sequence[Document], typed: str | None = None) -> di
             document.data.get("code"), Path(document.origin), is_typed=is_typed
         )
     return {"code": code} if code else {}
+
+
+def refuse_unknown_data(changes: Mapping[str, Any], options: Mapping[str, str]) -> None:
+    """Refuse a data set that the command line names and that no loaded code adds."""
+    from vitcli.runner.data.find import check_name
+
+    if isinstance(data := changes.get("data.name"), str):
+        check_name(data, f"{options.get('data.name', '--set: data.name')}: ")
 
 
 def apply_command_line(
@@ -313,7 +323,10 @@ def parse_experiment(
         if first["type"] == "literal_error" and own_code.load_packages():
             return parse_experiment(raw, place, is_stored=is_stored, copies=copies)
         in_file = not is_typed(place.where(first["loc"]))
-        problem = describe(first["loc"], first["type"], first, raw, in_file=in_file)
+        of_function = isinstance(place, Places) and not place.sources
+        problem = describe(
+            first["loc"], first["type"], first, raw, in_file=in_file, of_function=of_function
+        )
         raise ConfigError(with_place(place, first["loc"], problem)) from error
     if copies and (other := own_code.sources_of(spec) - code.keys()):
         raise OwnCodeError(own_code.needed(missing or [*other], copies))

@@ -57,14 +57,19 @@ def describe(
     raw: Mapping[str, Any] | None = None,
     *,
     in_file: bool = True,
+    of_function: bool = False,
 ) -> str:
-    """Return what is wrong with one field of ``raw``, and what was probably meant."""
+    """Return what is wrong with one field of ``raw``, and what was probably meant.
+
+    With ``of_function``, the field is an argument in Python, beside which no other group can be.
+    """
     several = loc and loc[-1] in KINDS and _field_at(loc) is None and _field_at(loc[:-1])
     if several:
         loc = loc[:-1]
     field = ".".join(map(str, loc)) or "experiment"
     if kind == "extra_forbidden":
-        return f"unknown field {field!r}{_suggest_field(loc, raw or {}, in_file=in_file)}"
+        hint = _suggest_field(loc, raw or {}, in_file=in_file, of_function=of_function)
+        return f"unknown field {field!r}{hint}"
     if kind == "missing":
         return f"{field!r} is missing"
     if kind == "too_short":
@@ -113,7 +118,9 @@ def _field_at(loc: tuple[int | str, ...]) -> FieldInfo | None:
     return field
 
 
-def _suggest_field(loc: tuple[int | str, ...], raw: Mapping[str, Any], *, in_file: bool) -> str:
+def _suggest_field(
+    loc: tuple[int | str, ...], raw: Mapping[str, Any], *, in_file: bool, of_function: bool
+) -> str:
     """Return a suggestion for an unknown field: one that can be typed in its place.
 
     So it is a field of the chosen family and task, or a field of files where a file is wrong.
@@ -123,7 +130,9 @@ def _suggest_field(loc: tuple[int | str, ...], raw: Mapping[str, Any], *, in_fil
         path = [*group, *last.split(".")]
         is_field = ".".join(path) in field_names(raw=raw, only_chosen=True)
         hint = f"; write {nested(path)}"
-        return hint if is_field else _suggest_field(tuple(path), raw, in_file=in_file)
+        if is_field:
+            return hint
+        return _suggest_field(tuple(path), raw, in_file=in_file, of_function=of_function)
     if not group and last in FILE_FIELDS:
         return "; only a file can have it, at its top level"
     if not group and last in STUDY_FIELDS:
@@ -137,6 +146,8 @@ def _suggest_field(loc: tuple[int | str, ...], raw: Mapping[str, Any], *, in_fil
     siblings = [name.split(".")[-1] for name in known if name.split(".")[:-1] == group]
     if hint := did_you_mean(last, siblings):
         return hint
+    if of_function:
+        return ""
     elsewhere = {name.split(".")[-1]: name for name in reversed(known)}
     close = closest(last, elsewhere)
     return f"; did you mean {elsewhere[close]!r}?" if close else ""

@@ -137,13 +137,14 @@ def fit_to_data(spec: ExperimentSpec, data: "DataSet | DataInfo") -> ExperimentS
             values = quantity(len(given), "value")
             channels = quantity(data.in_chans, "channel")
             raise ConfigError(f"data.{name} has {values} for {channels}")
+    checked: tuple[str, ...] = ("model",)
     try:
-        return spec.replace(
-            model=spec.model.replace(**facts), data=spec.data.replace(class_names=data.class_names)
-        )
+        model = spec.model.replace(**facts)
+        checked = ()
+        return spec.replace(model=model, data=spec.data.replace(class_names=data.class_names))
     except ValidationError as error:
         first = error.errors()[0]
-        problem = describe(("model", *first["loc"]), first["type"], first)
+        problem = describe((*checked, *first["loc"]), first["type"], first)
         fitting, hint = fitting_sizes(spec.model, data.img_size), ""
         if data.img_size not in fitting:
             hint = f"; sizes that fit: {' or '.join(map(resize_setting, fitting))}"

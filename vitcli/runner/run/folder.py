@@ -29,6 +29,7 @@ from vitcli.runner.files import (
     file_lock,
     make_folder,
     read_bounded,
+    read_json,
     require_that_it_stays,
     require_utf8,
     sha256,
@@ -180,6 +181,26 @@ class RunDir:
     def last_step(self) -> int:
         return max(steps(self.checkpoints), default=0)
 
+    def checkpoint_problem(self, step: int) -> str:
+        """Return what is wrong with the checkpoint of a step; empty text if nothing is.
+
+        The sizes of the files are compared, and not their hashes, because lists read every run.
+        """
+        folder = self.checkpoints / str(step)
+        try:
+            for name, expected in dict(read_json(folder / MANIFEST).get("files", {})).items():
+                size = (folder / name).stat().st_size
+                if size != expected["bytes"]:
+                    of = f"{size:,} of {expected['bytes']:,} bytes"
+                    return f"the checkpoint of step {step} is damaged: {name} has {of}"
+        except FileNotFoundError:
+            return f"the checkpoint of step {step} is missing"
+        except OSError as error:
+            return f"the checkpoint of step {step} cannot be read: {error.strerror}"
+        except (ValueError, TypeError, KeyError):
+            return f"the checkpoint of step {step} is damaged: its {MANIFEST}"
+        return ""
+
     def config(self) -> dict[str, Any]:
         return self._parsed()[0]
 
@@ -188,7 +209,7 @@ class RunDir:
         config, spec = self._parsed()
         place = Places((), str(self.path / CONFIG))
         copies = self.path / own_code.FOLDER
-        with _damage():
+        with _damage(config):
             return spec or parse_experiment(config, place, is_stored=True, copies=copies)
 
     def _parsed(self) -> tuple[dict[str, Any], ExperimentSpec | None]:
@@ -262,12 +283,18 @@ class RunDir:
 
 
 @contextmanager
-def _damage() -> Iterator[None]:
+def _damage(config: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Turn what is wrong with a stored configuration into an InputError.
+
+    That its own code is not named, or a plugin of it is off, is no damage.
+    """
     try:
         yield
     except OwnCodeError:
         raise
     except ConfigError as error:
+        if own_code.missing_plugin(config or {}):
+            raise
         raise InputError(str(error)) from error
 
 

@@ -127,7 +127,7 @@ class RunRecord:
 
     state: State
     reason: str = ""
-    """Why it is in this state, in words."""
+    """Why it is in this state, in words; of a finished run, what its folder lacks."""
     name: str = ""
     """Name that commands accept, such as ``quickstart/train/seed0``."""
     path: Path | None = None
@@ -411,6 +411,11 @@ class RunRecord:
     def changed(self, **changes: Any) -> "RunRecord":
         return replace(self, **changes)
 
+    @property
+    def _reason_of_training(self) -> str:
+        """The reason without what a finished run lacks today, which is no result."""
+        return "" if self.state == "finished" else self.reason
+
     def entry(self) -> dict[str, Any]:
         """Return a trial's entry in the document of a study."""
         numbers = {name: value for name, value in self.result.items() if is_number(value)}
@@ -419,7 +424,7 @@ class RunRecord:
             **({"measured": measured} if measured else {}),
             "seed": self.seed,
             "state": self.state,
-            "reason": self.reason,
+            "reason": self._reason_of_training,
             "config_hash": self.config_hash,
             "epochs": self.epochs,
             **{name: numbers.get(name) for name in MAIN_NUMBERS},
@@ -434,7 +439,7 @@ class RunRecord:
         hashes = {"init_sha256": self.init_sha256, "teacher_sha256": self.teacher_sha256}
         return {
             "state": self.state,
-            "reason": self.reason,
+            "reason": self._reason_of_training,
             "config_hash": self.config_hash,
             "seed": self.seed,
             "data_hash": self.data_hash,
@@ -562,11 +567,17 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
         state, why = state_now(run, status, reason, problems)
         try:
             why = why or missing_plugin(config, stored.get("plugins", ()))
+            why = why or _lost_checkpoint(run, state, step)
             return RunRecord(state=state, reason=why, problems=tuple(problems), **values)
         except ValidationError as error:
             problems.append(f"{META}: {_damaged_field(error)}")
             for name in {str(item["loc"][0]) for item in error.errors()}:
                 del values[name]
+
+
+def _lost_checkpoint(run: RunDir, state: str, step: int) -> str:
+    """Return why the last checkpoint of a finished run, which has its result, cannot be used."""
+    return run.checkpoint_problem(step) if state == "finished" and step else ""
 
 
 def _missing_of_finished(

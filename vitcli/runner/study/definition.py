@@ -30,6 +30,7 @@ from vitcli.runner.experiment.config import (
     merge_with_bases,
     override,
     parse_experiment,
+    refuse_unknown_data,
 )
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.family import switch_family
@@ -223,6 +224,7 @@ def study_of(
     typed, shown = dict(typed or {}), on_command_line(typed or {}, options or {})
     raw, documents = merge_with_bases(path, document)
     raw |= load_own_code(documents) if "code" in raw else {}
+    refuse_unknown_data(typed, options or {})
     places = in_files(documents)
     if "variants" not in raw:
         name = path.stem if path in experiment_files().values() else str(path)

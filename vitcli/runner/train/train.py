@@ -10,7 +10,7 @@ from typing import Any
 from vitcli.core import ranks
 from vitcli.runner.errors import ConfigError, InputError, InUseError, StoppedError
 from vitcli.runner.evaluate.teacher import teacher_run
-from vitcli.runner.evaluate.weights import start_sha256
+from vitcli.runner.evaluate.weights import start_facts
 from vitcli.runner.experiment.config import Experiment, config_hash, config_text
 from vitcli.runner.experiment.diff import RESIZED, SHRUNK_FROM
 from vitcli.runner.files import make_output_folder, sha256
@@ -115,7 +115,7 @@ def describe_sources(plan: Plan) -> dict[str, Any]:
         if plan.spec.pretrain:
             sources["pretrained"] = describe_cost_of(plan.first)
         else:
-            sources["init_sha256"] = start_sha256(plan.first)
+            sources["init_sha256"], sources["init_step"] = start_facts(plan.first)
     if teacher := plan.spec.task.taught_by:
         sources["teacher"] = describe_cost_of(find_run(teacher_run(plan.spec)))
         sources["teacher_sha256"] = teacher.sha256

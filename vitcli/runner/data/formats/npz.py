@@ -119,6 +119,7 @@ def list_arrays(path: Path, arrays: Mapping[str, Array], facts: str = "") -> Pic
     from 0 or texts. ``class_names`` has names, ``groups`` or ``train_groups`` the group of each
     image. ``facts`` change when the arrays change; by default they are a hash.
     """
+    arrays = {key: _without_objects(array) for key, array in arrays.items()}
     found: dict[str, dict[str, str]] = {split: {} for split in ("", *SPLITS)}
     for key in arrays:
         if match := KEY.fullmatch(key):
@@ -135,6 +136,18 @@ def list_arrays(path: Path, arrays: Mapping[str, Array], facts: str = "") -> Pic
         return _listed(path, arrays, keys, facts or _digest(arrays))
     except (ValueError, TypeError) as error:
         raise InputError(f"{where}: {error}") from error
+
+
+def _without_objects(array: Array) -> Array:
+    """Return texts or integers, which pandas stores as Python objects, as an array of their own."""
+    if isinstance(array, NpzArray) or array.dtype.kind != "O":
+        return array
+    values = array.reshape(-1).tolist()
+    is_plain = any(
+        all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
+        for kind in (str, int | np.integer)
+    )
+    return np.array(values).reshape(array.shape) if values and is_plain else array
 
 
 def _listed(
@@ -243,7 +256,8 @@ def _digest(arrays: Mapping[str, Array]) -> str:
     digest = hashlib.sha256()
     for name, array in arrays.items():
         digest.update(f"{name} {array.shape} {array.dtype}".encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        values = array.astype(str) if array.dtype.hasobject else array
+        digest.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
