@@ -15,7 +15,7 @@ from vitcli.cli.main import all_commands
 from vitcli.core.spec import TASKS
 from vitcli.core.spec.task import TaskRow
 from vitcli.plugin import Registry, load_target
-from vitcli.runner.evaluate.weights import _start_sha256, start_sha256
+from vitcli.runner.evaluate.weights import start_sha256
 from vitcli.runner.run.folder import _parsed_before, find_run
 
 
@@ -39,7 +39,7 @@ def test_the_bundled_model_works_without_the_plugin_that_taught_it(here, monkeyp
     monkeypatch.setenv(plugin.VARIABLE, "no:distil")
     monkeypatch.setattr(TASKS, "_rows", {**TASKS.built_in})
     _parsed_before.clear()
-    _start_sha256.cache_clear()
+    start_sha256.cache_clear()
     assert printed("predict", "cifar10-pocket", picture) == taught[0]
     assert start_sha256(find_run("cifar10-pocket")) == taught[1], "trials that start from it stay"
 

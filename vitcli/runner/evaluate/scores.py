@@ -135,8 +135,9 @@ def evaluate_run(
     trained = load_trained_run(name, on_message=on_message, **options)
     row, task = trained.spec.task.row, trained.task()
     outputs = task.outputs(trained.module, trained.images(split), flip=tta)
-    measured, scores = task.measure(outputs), None
-    if row.classifies:
+    scores = score_of(trained.run, outputs["logits"], outputs["labels"]) if row.classifies else None
+    measured = task.measure(outputs)
+    if scores:
         if trained.record.new_head:
             trained.notes.append(f"note: {trained.run.name}: {UNTRAINED}")
         trained.notes.extend(describe_undefined(measured))
@@ -145,7 +146,6 @@ def evaluate_run(
                 f"note: not measured: {join_words(missing)}; an own metric needs its code: --code"
                 " FILE, or --trust-code"
             )
-        scores = score_of(trained.run, outputs["logits"], outputs["labels"])
         majority, share = scores.majority
         if scores.accuracy <= share:
             name = trained.class_names[majority]
