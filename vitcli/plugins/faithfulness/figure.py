@@ -38,8 +38,7 @@ from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.figure_style import DASHES, FAINT, MUTED, PALETTE, add_grid, add_legend_beside
 from vitcli.runner.text import join_words, quantity
 from vitcli.runner.visualize.attention_numbers import untrained_model
-from vitcli.runner.visualize.figure import MARKS, FigureRow, RunFigure, source_of
-from vitcli.runner.visualize.statistics import mean_and_error
+from vitcli.runner.visualize.figure import MARKS, FigureRow, RunFigure, mean_and_error, source_of
 
 ATTENTION, GRAD_CAM = "last layer", "gradcam"
 MAP_METHODS = (ATTENTION, *(name for name in METHODS if name != "cls"))

@@ -2,7 +2,7 @@
 
 from vitcli.runner.report.tables import Table, make_table
 from vitcli.runner.text import quantity
-from vitcli.runner.visualize.tables import Numbers, with_error
+from vitcli.runner.visualize.distance_figure import Numbers, with_error
 
 
 def faithfulness_tables(found: Numbers) -> list[Table]:
