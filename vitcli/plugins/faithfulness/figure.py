@@ -27,9 +27,8 @@ from vitcli.runner.figure_style import DASHES, FAINT, MUTED, PALETTE, add_grid, 
 from vitcli.runner.report.tables import Table, make_table
 from vitcli.runner.text import join_words, quantity
 from vitcli.runner.visualize.attention_numbers import untrained_model
-from vitcli.runner.visualize.figure import MARKS, FigureRow, RunFigure, source_of
-from vitcli.runner.visualize.statistics import mean_and_error
-from vitcli.runner.visualize.tables import Numbers, with_error
+from vitcli.runner.visualize.distance_figure import Numbers, with_error
+from vitcli.runner.visualize.figure import MARKS, FigureRow, RunFigure, mean_and_error, source_of
 
 
 def faithfulness_tables(found: Numbers) -> list[Table]:

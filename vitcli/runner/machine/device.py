@@ -81,6 +81,11 @@ def has_amx() -> bool:
     return platform.system() == "Linux" and platform.machine() == "x86_64" and bool(check())
 
 
+def cpu_limits() -> str:
+    """Return the ``LIMITS`` that are set, such as ``ATEN_CPU_CAPABILITY=avx2``; else nothing."""
+    return " ".join(f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name))
+
+
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 TF32_CAPABILITY = (8, 0)
 """Compute capability of the first GPUs with TF32."""
@@ -162,8 +167,8 @@ def hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     threads = torch.get_num_threads()
-    limits = " ".join(f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name))
-    return ", ".join(filter(None, [cpu_name(), limits, quantity(threads, "thread")]))
+    parts = [cpu_name(), cpu_limits(), quantity(threads, "thread")]
+    return ", ".join(filter(None, parts))
 
 
 def environment(device: torch.device) -> dict[str, Any]:

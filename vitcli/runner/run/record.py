@@ -531,7 +531,7 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
     found = _read(run, STATUS, problems) or {}
     result = _read_result(run, meta, problems)
     status, step, reason, reached = _status_of(run, found, result, problems)
-    metrics: list[dict[str, Any]] = _read(run, METRICS, problems, read_metrics) or []
+    metrics: list[dict[str, Any]] = _read(run, METRICS, problems, _read_metrics) or []
     config: dict[str, Any] = {}
     if spec is None:
         config, spec = _read_config(run, meta, problems)
@@ -662,9 +662,12 @@ def _status_of(
     return "", 0, "unknown", {}
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
+def _read_metrics(path: Path) -> list[dict[str, Any]]:
+    return parse_metrics(read_bounded(path, MAX_METRICS).decode())
+
+
+def parse_metrics(text: str) -> list[dict[str, Any]]:
     """Return the records of a metrics.jsonl without an incomplete last line, or a ValueError."""
-    text = read_bounded(path, MAX_METRICS).decode()
     lines = [line for line in text.split("\n")[:-1] if line.strip()]
     records = _parse_records(",".join(lines))  # at once: a large study has 100,000 lines
     if len(records) == len(lines):

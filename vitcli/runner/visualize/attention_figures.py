@@ -28,8 +28,7 @@ from vitcli.runner.figure_style import (
     wrap_text,
 )
 from vitcli.runner.text import one_line, quantity
-from vitcli.runner.visualize.figure import RunFigure, note_of, source_of
-from vitcli.runner.visualize.statistics import mean_and_error
+from vitcli.runner.visualize.figure import RunFigure, mean_and_error, note_of, source_of
 
 MISTAKES = 8
 TILE = 1.25

@@ -19,7 +19,7 @@ from scipy import stats
 from torch import Tensor
 
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers, UntrainedModels
-from vitcli.runner.visualize.statistics import LEVEL, mean_and_error, plus_minus
+from vitcli.runner.visualize.figure import LEVEL, mean_and_error, plus_minus
 
 LOCAL, GLOBAL = 0.5, 0.9
 """Attention is local if its distance is less than half of the distance of uniform attention. It is

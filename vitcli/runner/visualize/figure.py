@@ -1,4 +1,7 @@
-"""A figure of one run with its caption and numbers, and what ``visualize`` asks of its row."""
+"""A figure of one run with its caption and numbers, and what ``visualize`` asks of its row.
+
+A number is a mean over images with its interval.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,6 +10,8 @@ from typing import Any
 import torch
 from markupsafe import Markup
 from matplotlib.figure import Figure
+from scipy import stats
+from torch import Tensor
 
 from vitcli.runner.attn_map.explain import MORE_THAN_WEIGHTS
 from vitcli.runner.evaluate.trained_run import TrainedRun
@@ -15,6 +20,7 @@ from vitcli.runner.report.tables import Table
 from vitcli.runner.text import one_line, quantity
 
 MARKS = "osD^vP*X<>"
+LEVEL = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,3 +82,18 @@ def source_of(tested: TrainedRun, count: int | None = None) -> str:
     data = one_line(tested.spec.data.name.rpartition("/")[2], 40)
     images = "" if count is None else f", n = {quantity(count, 'test image')}"
     return f"Model {one_line(tested.name, 60)}, trained on {data}{images}."
+
+
+def mean_and_error(values: Tensor) -> tuple[float, float | None]:
+    """Return the mean of (n,) and half its 95 % t interval over images; None for one image."""
+    values = values.double()
+    count = len(values)
+    if count < 2:
+        return values.mean().item(), None
+    quantile = float(stats.t.ppf((1 + LEVEL) / 2, count - 1))
+    return values.mean().item(), quantile * values.std().item() / count**0.5
+
+
+def plus_minus(mean: float, error: float | None, form: str = "+.2f") -> str:
+    """Return text such as ``+1.39 +- 0.04``, without the second part if the error is None."""
+    return format(mean, form) + ("" if error is None else f" +- {error:{form.lstrip('+z')}}")

@@ -18,8 +18,7 @@ from vitcli.core.inspect.heads import logits_by_layer
 from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.figure_style import BLUE, DASHES, MUTED, VERMILION, bare, wrap_text
 from vitcli.runner.text import one_line
-from vitcli.runner.visualize.figure import RunFigure, source_of
-from vitcli.runner.visualize.statistics import mean_and_error
+from vitcli.runner.visualize.figure import RunFigure, mean_and_error, source_of
 
 EXAMPLES = 6
 MAX_COLUMNS = 7

@@ -30,11 +30,10 @@ from vitcli.runner.report.tables import Table
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import did_you_mean, portable
 from vitcli.runner.visualize.attention_figures import heads_figure, mistakes_figure
-from vitcli.runner.visualize.distance_figure import distance_figure
+from vitcli.runner.visualize.distance_figure import Numbers, distance_figure, distance_tables
 from vitcli.runner.visualize.figure import FigureRow, InteractiveFigure, RunFigure
 from vitcli.runner.visualize.lens_figure import lens_figure
 from vitcli.runner.visualize.picture_figures import picture_figures
-from vitcli.runner.visualize.tables import Numbers, distance_tables
 from vitcli.runner.visualize.training_figures import confusion_figure, curves_figure
 from vitcli.runner.visualize.weight_figures import (
     embeddings_figure,
