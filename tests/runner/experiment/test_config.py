@@ -119,7 +119,11 @@ def told(load, *arguments) -> str:
         ({"data.resize": "None"}, "got 'None'; write null"),
         ({"train.deterministic": "True"}, "got 'True'; write true"),
         ({"model.family": "convnet", "model.widths": []}, "model.widths: needs at least"),
-        ({"task.mask_ratio": 0.5}, "task.name=classify does not have it"),
+        pytest.param(
+            {"task.mask_ratio": 0.5},
+            "task.name=classify does not have it",
+            marks=pytest.mark.plugin("mae"),
+        ),
         ({"model.norm": "off"}, "'layer_norm', 'batch_norm', 'rms_norm' or 'none', got 'off'"),
         (RESNET | {"model.embed_dim": 96}, "has no embed_dim"),
         (RESNET | {"train.grad_checkpointing": True}, "no blocks to recompute"),
