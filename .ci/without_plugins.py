@@ -35,6 +35,8 @@ for name in TASKS:
     task.train(f"runs/{name}", {"train.epochs": 1, "train.limit_batches": 1})
 """
 SHORT = ("--epochs", "1", "--limit-batches", "2")
+CORE = ("tests/core", "tests/runner", "tests/cli")
+"""Where the tests marked "seam" are."""
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("--help",),
     ("doctor",),
@@ -109,7 +111,7 @@ def tests_pass_without(names: Sequence[str]) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder))
         copy.delete(names)
-        return copy.passes("-m", "pytest", "-q", "-m", "seam", "-p", "no:xdist", "tests")
+        return copy.passes("-m", "pytest", "-q", "-m", "seam", "-p", "no:xdist", *CORE)
 
 
 def core_works_without(known: Mapping[str, Plugin]) -> bool:

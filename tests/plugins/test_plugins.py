@@ -16,6 +16,7 @@ from vitcli.core.spec import TASKS
 from vitcli.core.spec.task import TaskRow
 from vitcli.plugin import Registry, load_target
 from vitcli.runner.evaluate.weights import start_sha256
+from vitcli.runner.experiment import own_code
 from vitcli.runner.run.folder import _parsed_before, find_run
 
 
@@ -119,3 +120,16 @@ def test_a_run_of_a_plugin_that_is_off_is_healthy_and_says_what_it_needs(copy_of
     shown = json.loads(printed("runs", "show", run, "--json"))
     assert (shown["reason"], shown.get("next", [])) == (record.reason, []), "eval would be refused"
     assert f"{record.reason}: run" in printed("runs", "ls", run)
+
+
+def test_a_run_of_a_plugin_whose_folder_is_gone_is_healthy(copy_of_run, without_mae, monkeypatch):
+    run = copy_of_run(Path("run"), {"train.epochs": 1})
+    config, meta = run / "config.yaml", run / "meta.json"
+    config.write_text(config.read_text().replace("name: classify", "name: mae"))
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"config_sha256": None}))
+    known = {name: row for name, row in plugin.plugins().items() if name != "mae"}
+    for module in (plugin, own_code):
+        monkeypatch.setattr(module, "plugins", lambda: known)
+    record = vitcli.load_run(run)
+    assert (record.state, record.problems) == ("finished", ())
+    assert record.reason == "needs a plugin with task.name mae"

@@ -185,7 +185,7 @@ def test_the_loss_is_the_weighted_sum_of_its_parts():
 def test_the_student_of_dino_starts_like_its_teacher(monkeypatch):
     task, run = view_task("dino"), RunDir(BUNDLED / "cifar10-pocket")
     given = {name: tensor + 1 for name, tensor in task.module.teacher.encoder.state_dict().items()}
-    monkeypatch.setattr(initial, "encoder_weights", lambda source, **options: dict(given))
+    monkeypatch.setattr(initial, "encoder_weights", lambda source, *words, **options: dict(given))
     module = initial.initial_module(task.spec, data_set(), run, print)
     for part in (module.student.encoder, module.teacher.encoder):
         taken = part.state_dict()
