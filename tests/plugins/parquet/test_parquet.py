@@ -142,7 +142,7 @@ def test_data_of_a_plugin_that_is_off_names_the_plugin(copy_of_run, tmp_path, mo
     missing = "needs the plugin parquet, which is off"
     (row,) = json.loads(printed("runs", "ls", "--json"))["runs"]
     assert (row["state"], row["reason"]) == ("finished", missing)
-    assert missing in said(4, "eval", run)
+    assert missing in said(2, "eval", run)
     for words in (["train", "--data", name], ["train", "-s", f"data.name={name}"]):
         assert missing in said(2, *words, "--dry-run")
     for command in ("info", "check", "get", "rm"):

@@ -256,8 +256,9 @@ def _digest(arrays: Mapping[str, Array]) -> str:
     digest = hashlib.sha256()
     for name, array in arrays.items():
         digest.update(f"{name} {array.shape} {array.dtype}".encode())
-        values = array.astype(str) if array.dtype.hasobject else array
-        digest.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+        values = np.ascontiguousarray(array)
+        values = values.astype(str) if values.dtype.hasobject else values
+        digest.update(values.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
