@@ -40,7 +40,6 @@ def test_the_bundled_model_works_without_the_plugin_that_taught_it(here, monkeyp
     monkeypatch.setenv(plugin.VARIABLE, "no:distil")
     monkeypatch.setattr(TASKS, "_rows", {**TASKS.built_in})
     _parsed_before.clear()
-    start_sha256.cache_clear()
     assert printed("predict", "cifar10-pocket", picture) == taught[0]
     assert start_sha256(find_run("cifar10-pocket")) == taught[1], "trials that start from it stay"
 

@@ -55,7 +55,9 @@ def evaluate(
     ways = {option: value for option, value, _ in added}
     exclude(ways | {"--tta": tta})
     exclude(ways | {"--predictions": predictions})
-    answer = next(filter(None, [way(run, common) for _, _, way in added]), None)
+    # A way that was not asked for refuses options that belong to it, before another measures.
+    last = sorted(added, key=lambda way: bool(way[1]))
+    answer = next(filter(None, [way(run, common) for _, _, way in last]), None)
     if answer is None:
         from vitcli.runner.evaluate.scores import evaluate_run
 
