@@ -29,7 +29,7 @@ NEEDED = {
     "eval": ("clip", "probe", "review"),
     "predict": ("clip",),
     "runs": ("page", "trackers"),
-    "train": ("hf", "parquet"),
+    "train": ("hf", "mae", "parquet", "timm"),
     "visualize": ("faithfulness", "live"),
 }
 """Plugins that add to what a command of the core prints."""
