@@ -50,6 +50,8 @@ NOT_RUN = {
     r"pytest|lint-imports|ruff |mypy$": "runs the tests or checks; .ci/run does it",
     r"\.ci/(run|lowest)$": "runs this test",
     r"python \.ci/docs\.py": "another test here runs it with --check",
+    r"python \.ci/without_plugins": "takes minutes; .ci/run runs it",
+    r"vitcli .*(confident|rings|roundness|sizes)": "needs a package; tests/plugins",
     r"python \.ci/pictures": "takes minutes and needs Chromium",
     r"python -m tests\.(faults|releases)\.": "takes minutes; its own tests run short ones",
     r"python -m tests\.(gpu_stub|fuzz)\.": "needs CUDA or atheris; its own tests do without",

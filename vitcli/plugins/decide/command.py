@@ -33,7 +33,7 @@ def decide(
     ] = 16,
     margin: Annotated[
         float | None,
-        typer.Option(help="Differences below this count as none, in the unit of the scores."),
+        typer.Option(help="Margin of equivalence, in the unit of the table."),
     ] = None,
     score: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of the score, if it is not score.")
