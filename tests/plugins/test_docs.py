@@ -2,11 +2,12 @@
 
 import re
 from dataclasses import fields
+from pathlib import Path
 
 from vitcli.plugin import DOORS, TABLES, Plugin
 from vitcli.version import PACKAGE
 
-PAGE = (PACKAGE.parent / "docs/reference/plugins.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/reference/plugins.md").read_text()
 SET_BY_VITCLI = {"package", "version", "problem", "folder"}
 
 

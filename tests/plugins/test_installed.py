@@ -14,7 +14,7 @@ import pytest
 from vitcli.version import PACKAGE
 
 PROJECT = Path(__file__).with_name("package")
-DOCS = PACKAGE.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def files_of(page: str) -> dict[str, str]:
