@@ -24,11 +24,11 @@ CODES = {2, 3, 4, 5}
 """Exit codes of mistakes; the others are tested where they occur."""
 NEEDED = {
     "ablate": ("ray", "slurm"),
-    "attn-map": ("live",),
+    "attn-map": ("live", "timm"),
     "data": ("data_check",),
     "eval": ("clip", "probe", "review"),
     "predict": ("clip",),
-    "runs": ("page", "trackers"),
+    "runs": ("clip", "page", "trackers"),
     "train": ("hf", "mae", "parquet", "timm"),
     "visualize": ("faithfulness", "live"),
 }
