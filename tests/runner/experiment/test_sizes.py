@@ -67,6 +67,7 @@ def test_sizes_that_fit_the_patches_are_named(fields, facts, hint):
         fit_to_data(spec, replace(found, img_size=size))
 
 
+@pytest.mark.plugin("mae")
 def test_a_field_of_the_task_that_does_not_fit_the_model_is_called_by_its_name():
     spec = load_experiment("quickstart", {"task.name": "mae", "task.mask_ratio": 0.999}).spec
     with pytest.raises(ConfigError, match=r"^task\.mask_ratio: 0\.999 masks 64 of 64"):
