@@ -1,12 +1,13 @@
 """One door: text in, checked specs out, and errors that say what, where and what was meant."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import FAMILIES, ExperimentSpec
 from vitcli.runner.errors import ConfigError, OwnCodeError
 from vitcli.runner.experiment import yaml_text
 from vitcli.runner.experiment.config import (
@@ -20,6 +21,7 @@ from vitcli.runner.experiment.config import (
     typed_changes,
     typed_command,
 )
+from vitcli.runner.experiment.problems import _suggest_field
 from vitcli.runner.experiment.yaml_text import (
     LOADERS,
     MAX_DEPTH,
@@ -313,3 +315,20 @@ def test_own_code_that_is_not_loaded_is_named_and_not_asked_of_a_teacher():
     raw = {"task": {"name": "distil", "teacher": teacher}}
     spec = parse_experiment(raw, Document("", "x.yaml"), is_stored=True)
     assert spec.task.taught_by.model is None
+
+
+def test_what_a_family_refuses_names_the_experiment(monkeypatch):
+    def refuse(spec):
+        raise ConfigError("no such size")
+
+    row = dataclasses.replace(FAMILIES["vit"], fit=refuse)
+    monkeypatch.setitem(FAMILIES, "vit", row)
+    with pytest.raises(ConfigError, match="no such size"):
+        load_experiment("quickstart")
+
+
+@pytest.mark.plugin("search")
+def test_unknown_fields_get_only_what_can_be_typed_there():
+    assert "vitcli search" in _suggest_field(("search",), {}, in_file=True, of_function=False)
+    assert not _suggest_field(("model.xyz.q",), {}, in_file=False, of_function=True)
+    assert not _suggest_field(("xyzzy",), {}, in_file=False, of_function=True)

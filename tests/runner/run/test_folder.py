@@ -15,6 +15,7 @@ from vitcli.runner.evaluate.weights import default_run
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.diff import differences, with_data_defaults
 from vitcli.runner.files import commit_json
+from vitcli.runner.run import folder
 from vitcli.runner.run.folder import (
     BUNDLED,
     RUNS,
@@ -183,3 +184,29 @@ def test_a_run_that_another_process_trains_is_refused_and_only_looked_at(here):
     with run.lock(), pytest.raises(InUseError):
         RunDir(run.path).refuse_use()
     run.refuse_use()
+
+
+def test_what_is_wrong_with_a_checkpoint_is_said_by_the_sizes_of_its_files(tmp_path, monkeypatch):
+    run = RunDir(tmp_path)
+    assert "missing" in run.checkpoint_problem(4)
+    step = run.checkpoints / "4"
+    step.mkdir(parents=True)
+    (step / "weights").write_bytes(b"12")
+    for size, problem in ((2, ""), (3, "2 of 3 bytes"), (None, "damaged: its")):
+        commit_json(step / folder.MANIFEST, {"files": {"weights": {"bytes": size} if size else 0}})
+        assert problem in run.checkpoint_problem(4)
+        assert bool(problem) == bool(run.checkpoint_problem(4))
+
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(folder, "read_json", refuse)
+    assert "Permission denied" in run.checkpoint_problem(4)
+
+
+@pytest.mark.parametrize(("needs", "kind"), [("needs a plugin", ConfigError), ("", InputError)])
+def test_a_missing_plugin_is_no_damage(monkeypatch, needs, kind):
+    monkeypatch.setattr(folder.own_code, "missing_plugin", lambda config: needs)
+    with pytest.raises(UserError) as caught, folder._damage({}):
+        raise ConfigError("no")
+    assert type(caught.value) is kind
