@@ -242,7 +242,6 @@ def load_target(target: Target | None) -> Any:
 
 
 def _with_source(row: Any, package: str) -> Any:
-    """Return a row with the package as its source, whose version belongs to the configuration."""
     return replace(row, source=package) if package and getattr(row, "source", None) == "" else row
 
 

@@ -576,7 +576,6 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
 
 
 def _lost_checkpoint(run: RunDir, state: str, step: int) -> str:
-    """Return why the last checkpoint of a finished run, which has its result, cannot be used."""
     return run.checkpoint_problem(step) if state == "finished" and step else ""
 
 
