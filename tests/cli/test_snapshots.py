@@ -25,10 +25,11 @@ CODES = {2, 3, 4, 5}
 NEEDED = {
     "ablate": ("ray", "slurm"),
     "attn-map": ("live", "timm"),
-    "data": ("data_check",),
+    "data": ("data_check", "hf", "parquet"),
     "eval": ("clip", "probe", "review"),
     "predict": ("clip",),
     "runs": ("clip", "page", "trackers"),
+    "search": ("ray",),
     "train": ("hf", "mae", "parquet", "timm"),
     "visualize": ("faithfulness", "live"),
 }

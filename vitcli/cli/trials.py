@@ -80,9 +80,11 @@ class StudyDisplay(Display):
 
 
 @contextmanager
-def display(total: int, count: int, row: TaskRow, split: str = "test") -> Iterator[StudyDisplay]:
-    """Yield the display of ``total`` trials, whose scores are of a split."""
+def display(
+    total: int, count: int, row: TaskRow, split: str = "test", *, is_most: bool = False
+) -> Iterator[StudyDisplay]:
+    """Yield the display of ``total`` trials, or at most so many, whose scores are of a split."""
     if total:
-        say(f"{total} to train, {min(count, total)} at once")
+        say(f"{'at most ' if is_most else ''}{total} to train, {min(count, total)} at once")
     with bars(total > 0) as progress:
         yield StudyDisplay(progress, total, count, row, split)

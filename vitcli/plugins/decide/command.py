@@ -2,35 +2,82 @@
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import Format
+from vitcli.cli.engines import Gpus, Place, check_engine, takes_options
+from vitcli.cli.options import (
+    Data,
+    DryRun,
+    Epochs,
+    Format,
+    LimitBatches,
+    Sets,
+    exclude,
+    output_option,
+    with_code,
+)
+from vitcli.plugin import load_target
+from vitcli.runner.engines.engine import ENGINES, LOCAL
 from vitcli.runner.errors import CheckError, ConfigError, PartlyError
-from vitcli.runner.report.report import Fact, Report
-from vitcli.runner.text import portable, quantity
+from vitcli.runner.report.report import Fact, Report, facts_of
+from vitcli.runner.text import duration, portable, quantity
+
+if TYPE_CHECKING:
+    from vitcli.core.metric import Metric
+    from vitcli.plugins.decide.ledger import Idea
+    from vitcli.plugins.decide.pairs import Comparison
+    from vitcli.plugins.decide.rule import Decision
+    from vitcli.runner.study.plan import Options
 
 
+@takes_options
+@with_code
 def decide(
     change: Annotated[
         str | None,
-        typer.Argument(metavar="[CHANGE]", help="Variant to judge, if the file has several."),
+        typer.Argument(
+            metavar="[CHANGE]", help="Experiment, or variant of --csv, to judge; or a campaign."
+        ),
     ] = None,
+    sets: Sets = None,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="BEST", help="Experiment or variant that is the best so far."),
+    ] = None,
+    campaign: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Campaign that the change is an idea of."),
+    ] = None,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Make the change the best of the campaign, if it won.")
+    ] = False,
+    show: Annotated[
+        bool, typer.Option("--report", help="Show the ideas of a campaign, and write its page.")
+    ] = False,
+    claim: Annotated[
+        bool,
+        typer.Option(
+            "--claim", help="Compare best and start on new seeds and the test images, once."
+        ),
+    ] = False,
     results: Annotated[
         Path | None,
         typer.Option("--csv", metavar="FILE", help="CSV file, one trial a row, trained anywhere."),
     ] = None,
-    against: Annotated[
-        str | None,
-        typer.Option(metavar="BEST", help="The best so far, if it is not the first variant."),
-    ] = None,
     max_seeds: Annotated[
-        int,
-        typer.Option(min=5, max=64, help="Number of pairs of seeds at which the comparison ends."),
-    ] = 16,
+        int | None,
+        typer.Option(
+            min=5,
+            max=64,
+            help="Number of pairs of seeds at which a comparison ends.",
+            show_default="16",
+        ),
+    ] = None,
     margin: Annotated[
         float | None,
         typer.Option(help="Margin of equivalence, in the unit of the table."),
@@ -45,50 +92,199 @@ def decide(
             help="Direction of the score, if its name does not say it.",
         ),
     ] = None,
+    data: Data = None,
+    epochs: Epochs = None,
+    limit_batches: LimitBatches = None,
+    *,
+    options: "Options",
+    engine: Place = LOCAL,
+    gpus: Gpus = None,
+    output: Annotated[
+        Path | None, output_option("FOLDER", "Folder of the comparison.", "runs/...")
+    ] = None,
+    dry_run: DryRun = False,
     form: Format = "text",
 ) -> None:
     """Decide whether a change is better than the best so far, after as few seeds as possible.
 
-    Both have the same seeds. Ask again after each pair: a wrong "better" or "worse" comes in at
-    most 5 % of the comparisons, however often one asks. Exit code 0: better, or equivalent within
-    --margin; 6: another verdict; 3: one more pair is needed.
+    It trains pair after pair, both with the same seed, until there is a verdict: a wrong "better"
+    or "worse" comes in at most 5 % of the comparisons. Exit code 0: better, or equivalent within
+    --margin; 6: another verdict; 3: more pairs are needed. The same command goes on.
 
     \b
     Example:
+      vitcli decide -s optim.lr=0.004 --against quickstart
+      vitcli decide -s model.depth=5 --campaign night --against quickstart
       vitcli decide --csv results.csv
     """
+    from vitcli.plugins.decide.rule import MOST
+
+    command = shlex.join(["vitcli", *map(portable, sys.argv[1:])])
+    if results is not None:
+        exclude({"--csv": results, "--campaign": campaign})
+        exclude({"--csv": results, "-s": sets or None})
+        choices = {"score": score, "baseline": against, "lower_is_better": lower_is_better}
+        judge_file(results, change, choices, max_seeds or MOST, margin, command, form)
+        return
+    exclude({"--report": show, "--claim": claim, "--adopt": adopt})
+    exclude({"--report": show, "--dry-run": dry_run})
+    exclude({"--adopt": adopt, "--dry-run": dry_run})
+    is_idea = bool(sets) or (change is not None and not (show or claim or adopt))
+    if not is_idea:
+        campaign, change = campaign or change, None
+    from vitcli.cli.chosen import collect_changes
+    from vitcli.plugins.decide.ideas import Call
+    from vitcli.plugins.decide.ledger import adopt as adopt_last
+    from vitcli.runner.run.folder import named_folder
+
+    fields = {"data.name": data, "train.epochs": epochs, "train.limit_batches": limit_batches}
+    call = Call(
+        folder=output or (named_folder(campaign) if campaign else None),
+        is_single=campaign is None,
+        against=against,
+        typed={name: value for name, value in fields.items() if value is not None},
+        max_seeds=max_seeds,
+        margin=margin,
+        command=command,
+        on_message=say,
+    )
+    if show:
+        from vitcli.plugins.decide.page import report
+
+        emit_report(report(*call.existing()), form)
+    elif is_idea or claim:
+        if not dry_run:
+            check_engine(engine, options.jobs, gpus)
+        pairs = call.claim() if claim else call.compare(change, collect_changes(sets, {})[0])
+        if dry_run:
+            emit_report(plan_of(pairs, options), form)
+            return
+        idea = train(pairs, options, engine, gpus)
+        decision = idea.decision(pairs.campaign.max_seeds)
+        best, metric = pairs.name_of_best, pairs.campaign.metric
+        emit_report(report_of(idea.name, best, decision, metric), form)
+        if adopt and idea.is_won:
+            say(f"adopted: {adopt_last(pairs.root).name}")
+        refuse(decision, idea.name, is_won=idea.is_won)
+    elif adopt:
+        say(f"adopted: {adopt_last(call.existing()[0]).name}")
+    else:
+        raise ConfigError("name a change: -s FIELD=VALUE, an experiment, or --csv FILE")
+
+
+def train(pairs: "Comparison", options: "Options", engine: str, gpus: float | None) -> "Idea":
+    from vitcli.cli.trials import display
+    from vitcli.plugins.decide.pairs import THREADS, compare
+    from vitcli.runner.files import make_output_folder
+    from vitcli.runner.study.plan import worker_count
+    from vitcli.runner.train.events import TrialEvent
+
+    if pairs.idea.is_final:
+        return pairs.idea
+    make_output_folder(pairs.root)
+    elsewhere = ENGINES[engine].train
+    if elsewhere and not load_target(elsewhere)(pairs.root, THREADS, options, gpus):
+        raise typer.Exit
+    change, metric = pairs.idea.side.config_hash[:12], pairs.campaign.metric
+    say(f"{pairs.idea.name} against {pairs.name_of_best}, in {pairs.root}")
+    left, count = len([*pairs.wanted()]), worker_count(THREADS, options)
+    with display(left, count, pairs.row, pairs.split, is_most=True) as screen:
+
+        def on_event(found: TrialEvent) -> None:
+            variant, _, seed = found.folder.partition("/")
+            name = pairs.idea.name if variant == change else "best"
+            screen.show(replace(found, folder=f"{name}/{seed}" if found.folder else ""))
+
+        def on_pair(idea: "Idea") -> None:
+            so_far = idea.decision(pairs.campaign.max_seeds)
+            screen.say(f"{quantity(so_far.pairs, 'pair')}: {interval_text(so_far, metric)}")
+
+        return compare(pairs, options, on_event, on_pair)
+
+
+def judge_file(
+    path: Path,
+    change: str | None,
+    choices: dict[str, Any],
+    most: int,
+    margin: float | None,
+    command: str,
+    form: str,
+) -> None:
     from vitcli.plugins.decide.csv_file import judge
     from vitcli.plugins.table.results_file import Choices, read_text
     from vitcli.runner.report.tables import csv_text
 
-    if results is None:
-        raise ConfigError("name a file of results: --csv FILE")
-    choices = Choices.of(
-        score=score, baseline=against, lower_is_better=lower_is_better, margin=margin
-    )
-    command = shlex.join(["vitcli", *map(portable, sys.argv[1:])])
-    document, _ = read_text(csv_text(results), str(results), choices, command)
-    judged = judge(document, change, most=max_seeds, margin=margin)
-    decision, name = judged.decision, judged.change
+    chosen = Choices.of(**choices, margin=margin)
+    document, _ = read_text(csv_text(path), str(path), chosen, command)
+    judged = judge(document, change, most=most, margin=margin)
     if document.origin:
         say(document.origin.reading)
-    emit_report(
-        Report(
-            facts=[
-                Fact("change", name),
-                Fact("against", document.rows[0].variant),
-                Fact("verdict", decision.verdict),
-                Fact("pairs", decision.pairs, about=f"of at most {decision.most}"),
-                Fact("difference", decision.mean, text=judged.difference_text),
-                Fact("interval", decision.interval, text=judged.interval_text),
-            ],
-            notes=judged.notes,
-        ),
-        form,
-    )
+    decision, against = judged.decision, document.rows[0].variant
+    report = report_of(judged.change, against, decision, document.headline)
+    emit_report(replace(report, notes=judged.notes), form)
     if not decision.is_final:
         raise PartlyError(f"one more pair is needed: {judged.next_pair}")
-    if decision.verdict not in ("better", *(["equivalent"] if margin else [])):
-        raise CheckError(
-            f"{name} is {decision.verdict} after {quantity(decision.pairs, 'pair')} of seeds"
-        )
+    refuse(decision, judged.change, is_won=decision.is_won(margin))
+
+
+def report_of(change: str, against: str, decision: "Decision", metric: "Metric") -> Report:
+    mean = decision.mean
+    shown = "not known yet"
+    if mean is not None:
+        shown = f"{mean:+.{metric.digits}f} {metric.difference_unit}"
+    return Report(
+        facts=[
+            Fact("change", change),
+            Fact("against", against),
+            Fact("verdict", decision.verdict),
+            Fact("pairs", decision.pairs, about=f"of at most {decision.most}"),
+            Fact("difference", mean, text=shown),
+            Fact("interval", decision.interval, text=interval_text(decision, metric)),
+        ],
+    )
+
+
+def interval_text(decision: "Decision", metric: "Metric") -> str:
+    from vitcli.plugins.decide.rule import FIRST
+
+    if decision.interval is None:
+        return f"an interval comes from {FIRST} pairs on"
+    low, high = decision.interval
+    share = 100 * (1 - decision.alpha)
+    return f"{low:+.{metric.digits}f} to {high:+.{metric.digits}f} ({share:g} % over all looks)"
+
+
+def refuse(decision: "Decision", change: str, *, is_won: bool) -> None:
+    if not is_won:
+        pairs = quantity(decision.pairs, "pair")
+        raise CheckError(f"{change} is {decision.verdict} after {pairs} of seeds")
+
+
+def plan_of(pairs: "Comparison", options: "Options") -> Report:
+    from vitcli.runner.experiment.config import Experiment
+    from vitcli.runner.train.dry_run import dry_run
+    from vitcli.runner.train.prepare import Request
+
+    request = Request(
+        device=options.device,
+        data_dir=options.data_dir,
+        rerun=True,
+        without_test=pairs.split == "val",
+        on_message=say,
+    )
+    costs = [dry_run(Experiment("decide", spec, pairs.root), request).total for spec in pairs.specs]
+    known = [cost for cost in costs if cost is not None]
+    pair = sum(known) if len(known) == len(costs) else None
+    most = pairs.campaign.max_seeds - len(pairs.idea.scores)
+    text = "not known, because the data set is not on this machine"
+    if pair is not None:
+        text = f"{duration(pair)} a pair, {quantity(most, 'pair')} at most"
+    return Report(
+        facts=[
+            Fact("change", pairs.idea.name),
+            Fact("against", pairs.name_of_best),
+            *facts_of(folder=str(pairs.root), split=pairs.split, pairs=len(pairs.idea.scores)),
+            Fact("seconds", pair, label="time", text=text),
+        ]
+    )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from vitcli.plugins.decide import rule
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.study.result import StudyResult, VariantResult
+from vitcli.runner.study.result import Contrast, StudyResult, VariantResult
 from vitcli.runner.study.statistics import scores
 from vitcli.runner.text import printable, quantity
 
@@ -13,23 +13,8 @@ from vitcli.runner.text import printable, quantity
 class Judged:
     change: str
     decision: rule.Decision
-    unit: str
-    digits: int
     notes: list[str]
     next_pair: str
-
-    @property
-    def difference_text(self) -> str:
-        mean = self.decision.mean
-        return "not known yet" if mean is None else f"{mean:+.{self.digits}f} {self.unit}"
-
-    @property
-    def interval_text(self) -> str:
-        if self.decision.interval is None:
-            return f"from {rule.FIRST} pairs on"
-        low, high = self.decision.interval
-        share = 100 * (1 - self.decision.alpha)
-        return f"{low:+.{self.digits}f} to {high:+.{self.digits}f} ({share:g} % over all looks)"
 
 
 def judge(document: StudyResult, change: str | None, *, most: int, margin: float | None) -> Judged:
@@ -52,21 +37,18 @@ def judge(document: StudyResult, change: str | None, *, most: int, margin: float
         )
     sign = 1 if headline.higher_is_better else -1
     differences = [sign * (ours[seed] - theirs[seed]) for seed in complete]
-    images = _image_variance(row, len(complete))
     notes = []
     if gap is not None:
         state = "without a score of both"
         notes.append(f"note: seed {gap} is {state}, and later seeds do not count before it")
+    images = image_variance(row.contrast, len(complete))
     if images is None:
         notes.append(
             "note: the verdict is about these test images; predictions would tell of new ones"
         )
-    decision = rule.decide(differences, most=most, margin=margin, image_variance=images)
     return Judged(
         change=row.variant,
-        decision=decision,
-        unit=headline.difference_unit,
-        digits=headline.digits,
+        decision=rule.decide(differences, most=most, margin=margin, image_variance=images),
         notes=notes,
         next_pair=f"seed {gap}" if gap is not None else f"a seed after {seeds[-1]}",
     )
@@ -83,11 +65,11 @@ def _row(others: list[VariantResult], change: str | None) -> VariantResult:
     return found[0]
 
 
-def _image_variance(row: VariantResult, pairs: int) -> dict[int, float] | None:
+def image_variance(contrast: Contrast | None, pairs: int) -> dict[int, float] | None:
     """Return the variance of the mean over new test images, for each look; None if not known."""
     found = {}
     for count in range(rule.FIRST, pairs + 1):
-        crossed = row.contrast.at(count) if row.contrast else None
+        crossed = contrast.at(count) if contrast else None
         if crossed is None:
             return None
         extra = crossed.ms_images - crossed.ms_residual

@@ -23,7 +23,7 @@ from vitcli.runner.study.significance import ALPHA, MeanError, SeedVariance, lar
 
 Verdict = Literal[
     "better", "worse", "equivalent", "unlikely to be better", "limited by the images",
-    "not decided", "more pairs",
+    "not decided", "diverged", "more pairs",
 ]  # fmt: skip
 FIRST = 4
 """Number of pairs at the first look."""
@@ -32,8 +32,8 @@ FUTILE_AT = 5
 """Number of pairs at which a change may first be given up."""
 FUTILE = 0.1
 """It is given up if it would be better at the last look with less than this probability."""
-FLOOR_ALPHA = 0.04
-"""Alpha with a noise floor. It pays for a floor that does not fit this change."""
+FLOOR_SHARE = 0.8
+"""Share of alpha that is spent with a noise floor. The rest pays for a floor that does not fit."""
 MIN_FLOOR = 7
 """Smallest degrees of freedom of a floor."""
 
@@ -41,6 +41,7 @@ MIN_FLOOR = 7
 @dataclass(frozen=True, kw_only=True)
 class Decision:
     verdict: Verdict
+    """``diverged`` is that of trainings; no number alone says it."""
     pairs: int
     """Number of pairs that decided, or that there are."""
     most: int
@@ -52,6 +53,9 @@ class Decision:
     @property
     def is_final(self) -> bool:
         return self.verdict != "more pairs"
+
+    def is_won(self, margin: float | None) -> bool:
+        return self.verdict == "better" or (self.verdict == "equivalent" and margin is not None)
 
 
 @lru_cache(maxsize=64)
@@ -72,6 +76,7 @@ def decide(
     floor: SeedVariance | None = None,
     image_variance: Mapping[int, float] | None = None,
     may_give_up: bool = True,
+    alpha: float = ALPHA,
 ) -> Decision:
     """Judge the differences of the pairs so far, in the order of their seeds; higher is better.
 
@@ -85,13 +90,14 @@ def decide(
             which no seed reduces. None judges the given images alone.
         may_give_up: Whether a change that is unlikely to be better ends the comparison. With a
             margin, none is given up.
+        alpha: Probability of a wrong "better" or "worse"; with a floor, 4/5 of it are spent.
     """
     if most <= FIRST:
         raise ValueError(f"a comparison has at least {FIRST + 1} pairs, got {most}")
     if len(differences) > most:
         raise ValueError(f"{len(differences)} pairs of a comparison that ends at {most}")
     used = floor if floor and floor.freedom >= MIN_FLOOR else None
-    alpha = FLOOR_ALPHA if used else ALPHA
+    alpha = FLOOR_SHARE * alpha if used else alpha
     low, high, inside = -np.inf, np.inf, False
     verdict: Verdict = "more pairs"
     for pairs in range(FIRST, len(differences) + 1):
@@ -108,7 +114,8 @@ def decide(
         gives_up = may_give_up and margin is None and pairs >= FUTILE_AT
         if verdict == "more pairs" and gives_up and _is_futile(error, pairs, most, alpha):
             verdict = "unlikely to be better"
-        if verdict == "more pairs" and abs(error.mean) < 2 * of_images**0.5:
+        is_limited = of_images > error.variance / 2 and abs(error.mean) < 2 * of_images**0.5
+        if verdict == "more pairs" and is_limited:
             verdict = "limited by the images"
         if verdict != "more pairs":
             differences = differences[:pairs]

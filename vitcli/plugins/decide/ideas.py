@@ -1,0 +1,168 @@
+"""What one call compares: the experiments of both sides, the campaign and its folder."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vitcli.core.spec import ExperimentSpec
+from vitcli.plugins.decide.ledger import FILE, Campaign, Side, read
+from vitcli.plugins.decide.pairs import Comparison
+from vitcli.plugins.decide.rule import MOST
+from vitcli.runner.engines.drivers import PLAN
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.experiment import own_code
+from vitcli.runner.experiment.config import config_hash, load_experiment
+from vitcli.runner.experiment.yaml_text import document_of, format_value
+from vitcli.runner.files import sha256
+from vitcli.runner.run.folder import RUNS
+from vitcli.runner.study.definition import study_of
+from vitcli.runner.text import portable
+
+CALL = "decide"
+"""The place of all fields, for messages."""
+VAL_SPLIT = 0.2
+"""Share of the training images that decide in a campaign whose experiment keeps none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """The options of ``vitcli decide`` that say what is compared."""
+
+    folder: Path | None
+    """The folder of a campaign; None for one that the comparison itself names."""
+    is_single: bool = False
+    """Whether the comparison belongs to no campaign: the test images decide, as in a study."""
+    against: str | None = None
+    typed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    max_seeds: int | None = None
+    margin: float | None = None
+    command: str = ""
+    on_message: Callable[[str], None]
+
+    def existing(self) -> tuple[Path, Campaign]:
+        campaign = read(self.folder) if self.folder else None
+        if campaign is None or self.folder is None:
+            raise InputError(
+                f"no campaign {self.folder or ''}; begin one: vitcli decide -s FIELD=VALUE"
+                " --campaign NAME --against EXPERIMENT"
+            )
+        return self.folder, campaign
+
+    def compare(self, experiment: str | None, changes: Mapping[str, Any]) -> Comparison:
+        """Return the comparison of a change: an experiment, changed fields or both."""
+        campaign = read(self.folder) if self.folder else None
+        typed = self._refuse_other(campaign) if campaign else self._begin()
+        best = campaign.best if campaign else Side(experiment=self.against or "", config_hash="")
+        is_typed = bool(self.against or experiment)
+        sides, specs = sides_of(best, (experiment, changes), typed, may_run_code=is_typed)
+        if campaign and sides[0] != best:
+            raise InputError(
+                f"{best.experiment} was edited since the campaign in {self.folder} began; restore"
+                " it, or begin another campaign"
+            )
+        folder = self.folder or _folder_of(*sides)
+        campaign = campaign or read(folder) or self._new(sides[0], specs[0], typed)
+        if self.max_seeds not in (None, campaign.max_seeds):
+            raise ConfigError(
+                f"--max-seeds {self.max_seeds}: fixed before the first pair, at"
+                f" {campaign.max_seeds}; leave the option out"
+            )
+        if (folder / PLAN).exists() and not (folder / FILE).exists():
+            raise ConfigError(f"{folder}: the folder of a study; choose another one")
+        name = " ".join(filter(None, [Path(experiment or "").stem, _fields_text(changes)]))
+        idea = campaign.idea(name, sides[1], self.margin, self.command)
+        return Comparison(folder, campaign, idea, (specs[1], specs[0]), campaign.split)
+
+    def claim(self) -> Comparison:
+        """Return the comparison of the best with the start on the test images."""
+        folder, campaign = self.existing()
+        claim = campaign.claim(self.command)
+        best = claim.side
+        change = best.experiment, best.changes
+        _, specs = sides_of(campaign.start, change, campaign.typed, may_run_code=False)
+        return Comparison(folder, campaign, claim, (specs[1], specs[0]), "test")
+
+    def _refuse_other(self, campaign: Campaign) -> Mapping[str, Any]:
+        """Return the fields of all trainings of a campaign, which no later call changes."""
+        if self.against not in (None, campaign.start.experiment):
+            raise ConfigError(
+                f"--against {self.against}: the campaign began with {campaign.start.experiment},"
+                " and the best so far is what it adopted; leave the option out"
+            )
+        for name, value in self.typed.items():
+            if campaign.typed.get(name) != value:
+                raise ConfigError(f"{name} is fixed since the campaign began; leave the option out")
+        return campaign.typed
+
+    def _begin(self) -> Mapping[str, Any]:
+        if self.against is None:
+            raise ConfigError("name the best so far: --against EXPERIMENT")
+        spec = load_experiment(self.against, self.typed).spec
+        if spec.data.folds:
+            raise ConfigError("decide compares seeds, and data.folds gives each seed other images")
+        if self.is_single or spec.data.val_split:
+            return self.typed
+        self.on_message(
+            f"note: {self.against} keeps no validation images, so the campaign sets"
+            f" data.val_split to {VAL_SPLIT:g}; the test images are left for the claim"
+        )
+        return {**self.typed, "data.val_split": VAL_SPLIT}
+
+    def _new(self, start: Side, spec: ExperimentSpec, typed: Mapping[str, Any]) -> Campaign:
+        metric = spec.task.row.headline
+        return Campaign(
+            start=start,
+            typed=dict(typed),
+            split="test" if self.is_single else "val",
+            max_seeds=self.max_seeds or MOST,
+            label=metric.label,
+            unit=metric.unit,
+            digits=metric.digits,
+            higher_is_better=metric.higher_is_better,
+        )
+
+
+def sides_of(
+    best: Side,
+    change: tuple[str | None, Mapping[str, Any]],
+    typed: Mapping[str, Any],
+    *,
+    may_run_code: bool,
+) -> tuple[list[Side], list[ExperimentSpec]]:
+    """Return the sides and the specifications of the best and of the change.
+
+    A change is an experiment and changed fields; without an experiment, it changes further fields
+    of the best. ``may_run_code`` says whether the user has typed an experiment.
+    """
+    if may_run_code:
+        own_code.state.typed.add(CALL)
+    experiment, changes = change
+    fields = {**({} if experiment else best.changes), **changes}
+    variants = {
+        "best": {"experiment": best.experiment, **best.changes},
+        "change": {"experiment": experiment or best.experiment, **fields},
+    }
+    study = study_of(
+        document_of({"variants": variants, "seeds": [0]}, CALL), Path(CALL), None, typed
+    )
+    sides = [
+        Side(
+            experiment=variants[each.name]["experiment"],
+            changes={k: v for k, v in variants[each.name].items() if k != "experiment"},
+            config_hash=config_hash(each.spec),
+        )
+        for each in study.variants
+    ]
+    return sides, [each.spec for each in study.variants]
+
+
+def _fields_text(changes: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={format_value(portable(value))}" for name, value in changes.items())
+
+
+def _folder_of(best: Side, change: Side) -> Path:
+    digest = sha256(json.dumps([best.config_hash, change.config_hash]).encode())[:8]
+    return RUNS / f"{CALL}-{Path(best.experiment).stem}-{digest}"

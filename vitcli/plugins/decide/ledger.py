@@ -1,0 +1,261 @@
+"""The ledger of a campaign: each idea that was tried, in order, and what came of it. No torch."""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from vitcli.core.metric import Metric
+from vitcli.core.spec import Spec
+from vitcli.core.spec.rows import AcceptsList
+from vitcli.plugins.decide import rule
+from vitcli.runner.engines.drivers import prepare_folder
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.files import commit, read_json, to_hashed_json
+from vitcli.runner.study.significance import ALPHA, SeedVariance, pool_seed_variance
+
+FILE = "campaign.json"
+Pair = Annotated[tuple[float, float], AcceptsList]
+
+
+class Side(Spec):
+    """A configuration: an experiment with changed fields."""
+
+    experiment: str
+    """Name or file."""
+    changes: dict[str, Any] = Field(default_factory=dict)
+    config_hash: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Side) and self.config_hash == other.config_hash
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Idea(Spec):
+    """A change of the best so far, and the comparison of both."""
+
+    name: str
+    side: Side
+    against: Side
+    first_seed: int
+    alpha: float = ALPHA
+    margin: float | None = None
+    floor: Pair | None = None
+    """Variance of the paired differences of earlier comparisons, and its degrees of freedom; fixed
+    before the first pair."""
+    scores: Annotated[tuple[Pair, ...], AcceptsList] = ()
+    """Score of the change and of the best, a pair each, from the first seed on."""
+    verdict: rule.Verdict = "more pairs"
+    mean: float | None = None
+    """Mean difference; above 0 is better. Like the interval, it is in the unit of the table."""
+    interval: Pair | None = None
+    seconds: float = 0.0
+    """Time of the trainings that the idea needed beyond those of earlier ideas."""
+    command: str = ""
+    adopted: bool = False
+
+    @property
+    def is_final(self) -> bool:
+        return self.verdict != "more pairs"
+
+    @property
+    def is_won(self) -> bool:
+        return self.decision(0).is_won(self.margin)
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.side.config_hash, self.against.config_hash, self.first_seed
+
+    def decision(self, most: int) -> rule.Decision:
+        return rule.Decision(
+            verdict=self.verdict,
+            pairs=len(self.scores),
+            most=most,
+            mean=self.mean,
+            interval=self.interval,
+            alpha=self.alpha * (rule.FLOOR_SHARE if self.floor else 1),
+        )
+
+    def differences(self, *, higher_is_better: bool) -> list[float]:
+        sign = 1 if higher_is_better else -1
+        return [sign * (change - best) for change, best in self.scores]
+
+
+class Campaign(Spec):
+    """A start, and the ideas that were compared with the best so far."""
+
+    format: Literal[1] = 1
+    start: Side
+    typed: dict[str, Any] = Field(default_factory=dict)
+    """Dotted field -> value that all trainings have, such as ``train.epochs``."""
+    split: Literal["val", "test"]
+    """The images that decide. Claims are decided by the test images."""
+    max_seeds: int
+    label: str
+    unit: str
+    digits: int
+    higher_is_better: bool
+    """Like the three fields before it, that of the score that decides."""
+    precision: str = ""
+    """That of the first result."""
+    data_hash: str = ""
+    ideas: Annotated[tuple[Idea, ...], AcceptsList] = ()
+    claims: Annotated[tuple[Idea, ...], AcceptsList] = ()
+
+    @property
+    def metric(self) -> Metric:
+        return Metric(
+            name="",
+            label=self.label,
+            unit=self.unit,
+            digits=self.digits,
+            higher_is_better=self.higher_is_better,
+        )
+
+    @property
+    def best(self) -> Side:
+        return next((idea.side for idea in reversed(self.ideas) if idea.adopted), self.start)
+
+    @property
+    def unused_seed(self) -> int:
+        return max(
+            (each.first_seed + self.max_seeds for each in self.ideas + self.claims), default=0
+        )
+
+    @property
+    def first_seed(self) -> int:
+        """Return the first seed of the best so far: a new best has seeds that no idea has used."""
+        since = itertools.takewhile(lambda idea: not idea.adopted, reversed(self.ideas))
+        return next((idea.first_seed for idea in since), self.unused_seed)
+
+    @property
+    def floor(self) -> SeedVariance | None:
+        done = [idea for idea in self.ideas if idea.is_final]
+        found = pool_seed_variance([self.differences(idea) for idea in done])
+        return found if found and found.freedom >= rule.MIN_FLOOR else None
+
+    def differences(self, idea: Idea) -> list[float]:
+        return idea.differences(higher_is_better=self.higher_is_better)
+
+    @property
+    def name_of_best(self) -> str:
+        adopted = [idea.name for idea in self.ideas if idea.adopted]
+        return " + ".join([Path(self.start.experiment).stem, *adopted])
+
+    def idea(self, name: str, side: Side, margin: float | None, command: str) -> Idea:
+        """Return the comparison of a change with the best: the one that there is, or a new one."""
+        seed = self.first_seed
+        known = (idea for idea in reversed(self.ideas) if idea.against == self.best)
+        found = next((idea for idea in known if idea.side == side), None)
+        if found:
+            if margin not in (None, found.margin):
+                raise ConfigError(
+                    f"--margin {margin:g}: this comparison began with"
+                    f" {found.margin or 'no margin'}; leave the option out"
+                )
+            return found
+        floor = self.floor
+        return Idea(
+            name=name,
+            side=side,
+            against=self.best,
+            first_seed=seed,
+            margin=margin,
+            floor=(floor.value, floor.freedom) if floor else None,
+            command=command,
+        )
+
+    def claim(self, command: str) -> Idea:
+        """Return the comparison of the best with the start, or the one that there is.
+
+        It has seeds that nothing has used. Each further claim has half the alpha of the one before.
+        """
+        if self.best == self.start:
+            raise ConfigError("nothing was adopted yet, so the best is the start")
+        last = self.claims[-1] if self.claims else None
+        if last and last.side == self.best:
+            return last
+        return Idea(
+            name="the best",
+            side=self.best,
+            against=self.start,
+            first_seed=self.unused_seed,
+            alpha=ALPHA / 2 ** len(self.claims),
+            command=command,
+        )
+
+    def score_of(self, side: Side, seed: int) -> float | None:
+        """Return a score of the campaign's split that an idea has recorded."""
+        for idea in self.ideas:
+            if side in (idea.side, idea.against) and 0 <= seed - idea.first_seed < len(idea.scores):
+                return idea.scores[seed - idea.first_seed][side != idea.side]
+        return None
+
+    def decide(self, idea: Idea, image_variance: Mapping[int, float] | None = None) -> Idea:
+        """Return an idea with the verdict on its scores."""
+        decision = rule.decide(
+            self.differences(idea),
+            most=self.max_seeds,
+            margin=idea.margin,
+            floor=SeedVariance(value=idea.floor[0], freedom=idea.floor[1]) if idea.floor else None,
+            image_variance=image_variance,
+            alpha=idea.alpha,
+        )
+        return idea.replace(
+            scores=idea.scores[: decision.pairs],
+            verdict=decision.verdict,
+            mean=decision.mean,
+            interval=decision.interval,
+        )
+
+    def with_idea(self, idea: Idea, *, is_claim: bool = False) -> "Campaign":
+        """Return the campaign with a new state of an idea or of a claim."""
+        kind = "claims" if is_claim else "ideas"
+        listed = {each.key: each for each in getattr(self, kind)} | {idea.key: idea}
+        return self.model_copy(update={kind: tuple(listed.values())})
+
+    def adopted(self) -> tuple["Campaign", Idea]:
+        """Return the campaign with the last idea that won against its best as the best; the idea.
+
+        Raises:
+            ConfigError: No idea has won against the best so far.
+        """
+        won = [idea for idea in self.ideas if idea.against == self.best and idea.is_won]
+        if not won:
+            raise ConfigError("no idea has won against the best so far, so none can be adopted")
+        idea = won[-1].replace(adopted=True)
+        return self.with_idea(idea), idea
+
+
+def read(root: Path) -> Campaign | None:
+    """Return the campaign in a folder; None without one."""
+    path = root / FILE
+    try:
+        content = read_json(path)
+        if "sha256" not in content:
+            raise ValueError("it has no hash")
+        return Campaign.model_validate({k: v for k, v in content.items() if k != "sha256"})
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValidationError as error:
+        raise InputError(f"{path}: damaged, or of another version of vitcli") from error
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: edited or damaged ({error}); restore it, such as with git"
+        ) from error
+
+
+def adopt(root: Path) -> Idea:
+    with prepare_folder(root):
+        campaign = read(root)
+        assert campaign is not None
+        campaign, idea = campaign.adopted()
+        write(root, campaign)
+    return idea
+
+
+def write(root: Path, campaign: Campaign) -> None:
+    commit(root / FILE, to_hashed_json(campaign.model_dump(mode="json")))

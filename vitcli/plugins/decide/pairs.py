@@ -1,0 +1,266 @@
+"""The trainings of a comparison: pair after pair, until there is a verdict."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.task import TaskRow
+from vitcli.plugins.decide.csv_file import image_variance
+from vitcli.plugins.decide.ledger import Campaign, Idea, Side, read, write
+from vitcli.runner.engines.drive import Drive, error_of
+from vitcli.runner.engines.drivers import PLAN, join_drivers, other_drivers, prepare_folder
+from vitcli.runner.engines.local import Setup
+from vitcli.runner.errors import InputError, PartlyError
+from vitcli.runner.evaluate.teacher import with_seed, with_teacher
+from vitcli.runner.experiment import own_code
+from vitcli.runner.files import commit_json, readable_json
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import RunRecord
+from vitcli.runner.study.definition import Trial, trial_folder
+from vitcli.runner.study.images import contrast, join
+from vitcli.runner.study.plan import Options, model_size, worker_count
+from vitcli.runner.study.run import plan_entry
+from vitcli.runner.study.states import trial_state
+from vitcli.runner.text import quantity
+from vitcli.runner.train.events import Ended, TrialEvent
+
+THREADS = 1
+"""CPU threads of a training."""
+
+
+class Comparison:
+    """The pairs of an idea in the folder of a campaign."""
+
+    def __init__(
+        self,
+        root: Path,
+        campaign: Campaign,
+        idea: Idea,
+        specs: tuple[ExperimentSpec, ExperimentSpec],
+        split: Literal["val", "test"],
+    ) -> None:
+        """``specs`` are those of the change and of the best."""
+        self.root, self.campaign, self.idea = root, campaign, idea
+        self.specs, self.split = specs, split
+        self.is_claim = split != campaign.split
+
+    @property
+    def row(self) -> TaskRow:
+        return self.specs[0].task.row
+
+    @property
+    def name_of_best(self) -> str:
+        return "the start" if self.is_claim else self.campaign.name_of_best
+
+    def trial(self, side: Side, seed: int) -> Trial:
+        spec = self.specs[side != self.idea.side]
+        name = side.config_hash[:12]
+        return Trial(
+            variant=name,
+            setting={},
+            spec=with_seed(spec, seed),
+            config_hash=side.config_hash,
+            folder=trial_folder(name, {}, seed),
+        )
+
+    @property
+    def seeds(self) -> range:
+        return range(self.idea.first_seed, self.idea.first_seed + self.campaign.max_seeds)
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.idea.side, self.idea.against
+
+    def record(self, trial: Trial) -> RunRecord:
+        return trial_state(trial, RunDir(self.root / trial.folder), THREADS, split=self.split)
+
+    def score(self, side: Side, seed: int) -> float | None:
+        """Return a score in the unit of the table; None without a result."""
+        if self.split == "val" and (known := self.campaign.score_of(side, seed)) is not None:
+            return known
+        trial = self.trial(side, seed)
+        record = self.record(trial)
+        if record.state == "diverged" and side == self.idea.against:
+            raise InputError(
+                f"{trial.folder}: the best so far diverged ({record.reason}); a comparison with it"
+                " means nothing"
+            )
+        value = record.number(f"{self.split}_{self.row.headline.name}")
+        if record.state != "finished" or value is None:
+            return None
+        self._check(record)
+        return record.headline.scale * value
+
+    def _check(self, record: RunRecord) -> None:
+        self.check_precision(record.precision)
+        if self.campaign.data_hash not in ("", record.data_hash):
+            raise InputError(
+                f"{record.name}: trained on other images than the earlier results; point --data-dir"
+                " at those"
+            )
+        found = {"precision": record.precision or "", "data_hash": record.data_hash}
+        self.campaign = self.campaign.model_copy(update=found)
+
+    def check_precision(self, found: str | None) -> None:
+        if (known := self.campaign.precision) not in ("", found):
+            raise InputError(
+                f"{self.root}: its results are in {known}, and this machine trains in {found}; set"
+                f" train.precision: {known} in the experiment and begin a new campaign, or go on"
+                " where this one began"
+            )
+
+    def wanted(self) -> Iterator[str]:
+        """Yield the folders of the trainings without a result, in the order of their seeds."""
+        for seed in self.seeds:
+            for side in self.sides:
+                if self.score(side, seed) is None:
+                    yield self.trial(side, seed).folder
+
+    def look(self) -> Idea:
+        """Return the idea with the verdict on its pairs so far; record it if it is new."""
+        before, idea = self.idea, self.idea
+        if before.is_final:
+            return before
+        scores = []
+        has_diverged = False
+        for seed in self.seeds:
+            pair = [self.score(side, seed) for side in self.sides]
+            if pair[0] is None and pair[1] is not None:
+                has_diverged = self.record(self.trial(idea.side, seed)).state == "diverged"
+            if None in pair:
+                break
+            scores.append(tuple(pair))
+        images = self.image_variance(len(scores))
+        idea = self.campaign.decide(idea.replace(scores=tuple(scores)), images)
+        if has_diverged and not idea.is_final:
+            idea = idea.replace(verdict="diverged")
+        if len(idea.scores) > len(before.scores) or idea.is_final:
+            self.save(idea.replace(seconds=self.seconds()))
+        return self.idea
+
+    def image_variance(self, pairs: int) -> dict[int, float] | None:
+        """Return ``rule.decide``'s argument; validation images have no stored predictions."""
+        if self.split == "val":
+            return None
+        seeds, metric = self.seeds[:pairs], self.row.headline
+        ours, theirs = (
+            join({seed: self.record(self.trial(side, seed)).images for seed in seeds}, metric)
+            for side in self.sides
+        )
+        return image_variance(contrast(ours, theirs, metric), pairs)
+
+    def save(self, idea: Idea) -> None:
+        """Write the ledger, in which other processes may have changed other ideas."""
+        with prepare_folder(self.root):
+            current = read(self.root) or self.campaign
+            found = {"precision": self.campaign.precision, "data_hash": self.campaign.data_hash}
+            self.campaign = current.model_copy(update=found).with_idea(idea, is_claim=self.is_claim)
+            self.idea = idea
+            write(self.root, self.campaign)
+
+    def seconds(self) -> float:
+        """Return the time of the trainings in this folder that no earlier idea has needed."""
+        pairs = [(side, seed) for seed in self.seeds for side in self.sides]
+        earlier = self.campaign.model_copy(
+            update={"ideas": [each for each in self.campaign.ideas if each.key != self.idea.key]}
+        )
+        records = [
+            self.record(self.trial(side, seed))
+            for side, seed in pairs
+            if self.is_claim or earlier.score_of(side, seed) is None
+        ]
+        return sum(record.number("train_seconds") or 0.0 for record in records)
+
+    def write_plan(self, options: Options, driver: int) -> None:
+        stored = readable_json(self.root / PLAN) if other_drivers(self.root, own=driver) else {}
+        trials = [self.trial(side, seed) for seed in self.seeds for side in self.sides]
+        content = {
+            "study": self.root.name,
+            "threads": THREADS,
+            **options.request(),
+            "without_test": self.split == "val",
+            "parameters": {trial.variant: model_size(trial.spec) for trial in trials[:2]},
+            "data_hash": self.campaign.data_hash or None,
+            "trials": stored.get("trials", {}) | {each.folder: plan_entry(each) for each in trials},
+        }
+        for spec in self.specs:
+            own_code.save_copies(spec, self.root)
+        commit_json(self.root / PLAN, content)
+
+
+class PairDrive(Drive):
+    """Trains pair after pair; a look at the pairs so far decides what comes next."""
+
+    def __init__(
+        self,
+        pairs: Comparison,
+        setup: Setup,
+        on_event: Callable[[TrialEvent], None],
+        on_pair: Callable[[Idea], None],
+        budget: float | None,
+    ) -> None:
+        super().__init__(pairs.root, setup, on_event, budget=budget, max_failures=1)
+        self.pairs, self.on_pair = pairs, on_pair
+        self.failed: Ended | None = None
+        self._begun: set[str] = set()
+
+    def more(self) -> Sequence[str]:
+        if self.pairs.idea.is_final:
+            return []
+        folder = next((each for each in self.pairs.wanted() if each not in self._begun), None)
+        if folder is None:
+            return []
+        self._begun.add(folder)
+        return [folder]
+
+    def first(self) -> list[str]:
+        return [folder for _ in range(self.setup.count) for folder in self.more()]
+
+    def end(self, found: TrialEvent) -> None:
+        event = found.event
+        if isinstance(event, Ended) and event.state == "failed":
+            self.failed = event
+        pairs = len(self.pairs.idea.scores)
+        if len(self.pairs.look().scores) > pairs:
+            self.on_pair(self.pairs.idea)
+
+
+def compare(
+    pairs: Comparison,
+    options: Options,
+    on_event: Callable[[TrialEvent], None],
+    on_pair: Callable[[Idea], None],
+) -> Idea:
+    """Train pairs until there is a verdict; return the idea with it."""
+    from vitcli.runner.machine.device import name_precision, pick_device
+
+    device = pick_device(options.device)
+    for spec in pairs.specs:
+        with_teacher(spec)
+        pairs.check_precision(name_precision(spec.train.precision, device))
+    with join_drivers(pairs.root) as driver:
+        pairs.save(pairs.look())
+        if pairs.idea.is_final:
+            return pairs.idea
+        with prepare_folder(pairs.root):
+            pairs.write_plan(options, driver)
+        setup = Setup(
+            threads=THREADS,
+            count=worker_count(THREADS, options),
+            pin=options.pin and device.type == "cpu",
+            request=options.request(),
+            driver=driver,
+        )
+        drive = PairDrive(pairs, setup, on_event, on_pair, options.budget)
+        drive.run(drive.first())
+    idea = pairs.idea
+    if not idea.is_final:
+        if drive.failed:
+            raise error_of(replace(drive.failed, reason=f"{idea.name}: {drive.failed.reason}"))
+        so_far = f"{quantity(len(idea.scores), 'pair')} so far. Continue: {options.command}"
+        if drive.is_stopped():
+            raise drive.stopped_error(so_far)
+        raise PartlyError(f"a training has no result; {so_far}")
+    return idea
