@@ -3,8 +3,8 @@
 Usage: python -m experiments.night.campaign [-o FOLDER]   (in the root folder of the clone)
 Each idea is one call; a winner is adopted, and the next ideas are compared with it. Nine are
 planted: five parts of same.py compute the same as built-in ones, two changes are known to help and
-two to hurt. The last call claims the best against the start. Killed, it goes on where it was, from the
-ledger in FOLDER (experiments/results/night); the trainings are in runs/night.
+two to hurt. The last call claims the best against the start. Killed, it goes on where it was.
+The trainings are in runs/night, and the ledger in FOLDER, by default experiments/results/night.
 """
 
 import argparse
@@ -18,12 +18,12 @@ RESULT = Path("experiments/results/night")
 TRAININGS = Path("runs/night")
 LEDGER = "campaign.json"
 IDEAS = (
+    "optim.name=muon",
     "optim.lr=0.004",
     "model.ffn=gelu_renamed",
     "model.pos_embed=none",
     "train.label_smoothing=0.1",
     "model.norm=rms_norm",
-    "optim.name=muon",
     "optim.lr=0.001",
     "model.attention=softmax_by_hand",
     "model.num_heads=6",
@@ -50,9 +50,9 @@ IDEAS = (
     "optim.max_grad_norm=null",
     "train.epochs=6",
 )
-SAME = (1, 7, 12, 17, 25)
-HELP = (5, 30)
-HURT = (2, 21)
+SAME = (2, 7, 12, 17, 25)
+HELP = (0, 30)
+HURT = (3, 21)
 """Places of the planted ideas."""
 
 
