@@ -39,7 +39,7 @@ from vitcli.runner.train.build import build_training
 from vitcli.runner.train.fit import FoldData, fitting_model, saved_epochs
 from vitcli.runner.train.fit import epochs as epochs_of
 
-FUNCTIONS = Registry[Callable[..., "ResultTable"]]("python")
+FUNCTIONS = Registry[Callable[..., Any]]("python")
 """Functions of this module that plugins compute."""
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "attention_maps",
     "build_model",
     "data_set",
+    "decide",
     "fit",
     "load_data",
     "load_model",
@@ -428,11 +429,44 @@ def table(
     Raises:
         UserError: The results are missing or damaged, or contradict themselves or a choice.
     """
-    name = "vitcli.table"
+    shown: ResultTable = _of_plugin("vitcli.table", results, on_message, choices)
+    return shown
+
+
+def decide(
+    change: Any,
+    against: Any = None,
+    *,
+    on_message: Callable[[str], None] = _write_message,
+    **choices: Any,
+) -> Any:
+    """Return whether a change is better than the best so far, as ``vitcli decide`` does.
+
+    The result has ``verdict``, ``pairs``, ``mean`` (difference) and ``interval``; ``is_final`` is
+    false if another pair is needed.
+
+    Args:
+        change: Differences of the pairs so far, in the order of their seeds. Or a function that
+            trains with a seed and returns a score; ``against`` is such a function, too, and
+            ``folder`` keeps the scores, so that the same call goes on. Or dotted fields, such as
+            ``{"optim.lr": 0.01}``, or an experiment, which are trained.
+        against: What is the best so far. A campaign that has begun needs none.
+        on_message: Receives a line for each training. Writes to stderr by default.
+        choices: ``max_seeds``, ``margin`` and ``higher_is_better``; for what is trained
+            ``campaign`` (name) or ``folder``, ``data``, ``epochs``, ``limit_batches``, ``jobs``,
+            ``device``, ``data_dir`` and ``budget`` (seconds): the options of the command.
+
+    Raises:
+        UserError: A field is wrong, the best diverged, or the trainings were interrupted.
+    """
+    return _of_plugin("vitcli.decide", change, against, on_message, **choices)
+
+
+def _of_plugin(name: str, *arguments: Any, **choices: Any) -> Any:
     if name not in FUNCTIONS:
-        problem = missing_for(FUNCTIONS.field, name) or "needs the plugin table"
+        problem = missing_for(FUNCTIONS.field, name) or "needs a plugin that is not installed"
         raise ConfigError(f"{name} {problem}")
-    return FUNCTIONS[name](results, on_message, choices)
+    return FUNCTIONS[name](*arguments, **choices)
 
 
 def _check(function: str, fields: Mapping[str, Any]) -> ExperimentSpec:

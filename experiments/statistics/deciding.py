@@ -7,6 +7,12 @@ floor (the variance of earlier pairs, drawn too, whose standard deviation may be
 test images whose error all pairs share. Measured are
   better, worse, equivalent, unlikely, not_decided   shares of the verdicts
   pairs                                              mean number of pairs at the verdict
+Then 100 ideas are tried in a campaign, of which some help and some hurt by a known number of
+standard deviations; winners are adopted. Measured are
+  false      mean number of adopted ideas that do not help
+  any_false  share of the campaigns with one
+  found      share of the ideas that help which are adopted
+  trainings  mean number of trainings an idea
 By default all is written to experiments/results/statistics/deciding.json.
 """
 
@@ -16,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.statistics.simulation import run
+from vitcli.plugins.decide.ledger import Campaign, Side
 from vitcli.plugins.decide.rule import MOST, decide
 from vitcli.runner.study.significance import SeedVariance
 
@@ -91,5 +98,87 @@ def measure(case: Case, studies: int) -> dict[str, float]:
     return found | {"pairs": pairs / studies}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Night:
+    """A campaign of IDEAS ideas."""
+
+    helping: float = 0.0
+    """Share of the ideas that help."""
+    size: float = 1.0
+    hurting: float = 0.0
+    """Share of the ideas that hurt by one standard deviation."""
+
+
+IDEAS = 100
+NIGHTS = {
+    "100 ideas, none helps": Night(),
+    "100 ideas, 10 help by 1, 30 hurt": Night(helping=0.1, hurting=0.3),
+    "100 ideas, 10 help by 2, 30 hurt": Night(helping=0.1, size=2.0, hurting=0.3),
+}
+STUDIES_A_NIGHT = 50
+"""Number of single comparisons in whose time a campaign is simulated."""
+
+
+def try_ideas(night: Night, random: np.random.Generator) -> dict[str, float]:
+    effects = random.permutation(
+        np.select(
+            [
+                np.arange(IDEAS) < night.helping * IDEAS,
+                np.arange(IDEAS) >= (1 - night.hurting) * IDEAS,
+            ],
+            [night.size, -1.0],
+            0.0,
+        )
+    )
+    start = Side(experiment="start", config_hash="start")
+    campaign = Campaign(
+        start=start,
+        split="val",
+        max_seeds=MOST,
+        label="score",
+        unit="",
+        digits=2,
+        higher_is_better=True,
+    )
+    level = {start.config_hash: 0.0}
+    scores: dict[tuple[str, int], float] = {}
+
+    def score(side: Side, seed: int) -> float:
+        key = side.config_hash, seed
+        if key not in scores:  # so that a difference has the standard deviation 1
+            scores[key] = level[side.config_hash] + random.normal(0, 0.5**0.5)
+        return scores[key]
+
+    adopted = []
+    for number, effect in enumerate(effects):
+        side = Side(experiment="start", config_hash=str(number))
+        level[side.config_hash] = level[campaign.best.config_hash] + effect
+        idea = campaign.idea(str(number), side, None, "")
+        while not idea.is_final:
+            seed = idea.first_seed + len(idea.scores)
+            pair = score(idea.side, seed), score(idea.against, seed)
+            idea = campaign.decide(idea.replace(scores=(*idea.scores, pair)))
+        campaign = campaign.with_idea(idea)
+        if idea.is_won:
+            campaign, _ = campaign.adopted()
+            adopted.append(effect)
+    false = sum(effect <= 0 for effect in adopted)
+    helping = sum(effect > 0 for effect in effects)
+    return {
+        "false": false,
+        "any_false": false > 0,
+        **({"found": (len(adopted) - false) / helping} if helping else {}),
+        "trainings": len(scores) / IDEAS,
+    }
+
+
+def measure_any(case: Case | Night, studies: int) -> dict[str, float]:
+    if isinstance(case, Case):
+        return measure(case, studies)
+    random = np.random.default_rng(0)
+    nights = [try_ideas(case, random) for _ in range(max(1, studies // STUDIES_A_NIGHT))]
+    return {name: float(np.mean([night[name] for night in nights])) for name in nights[0]}
+
+
 if __name__ == "__main__":
-    run("deciding", __doc__, CASES, measure, 20_000)
+    run("deciding", __doc__, CASES | NIGHTS, measure_any, 20_000)

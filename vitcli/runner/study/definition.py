@@ -52,7 +52,7 @@ from vitcli.runner.text import did_you_mean, percent, quantity, setting_text
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 RESERVED = (
     *("figures", "logs", "code", "plan.json", "results.json", "report.html", "known.cache"),
-    *("table.md", "table.tex", "table.csv"),
+    *("table.md", "table.tex", "table.csv", "campaign.json"),
 )
 """Names of files and folders that vitcli writes, or once wrote, into a study's folder."""
 NEUTRAL = {f"train.{name}" for name in ("precision", "compile", "grad_checkpointing", "eval_every")}

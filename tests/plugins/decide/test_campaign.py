@@ -1,0 +1,413 @@
+"""Campaigns: pairs are trained once, whatever is killed, and the ledger says what came of them."""
+
+import json
+import zlib
+from collections import deque
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vitcli as interface
+from tests.cli.commands import printed, said, vitcli
+from vitcli.core.spec import ExperimentSpec
+from vitcli.plugins.decide import ledger, pairs
+from vitcli.plugins.decide.ledger import FILE, Campaign, Idea, Side, read
+from vitcli.runner.engines.drivers import read_plan
+from vitcli.runner.engines.local import Setup
+from vitcli.runner.errors import ConfigError, InputError, UserError
+from vitcli.runner.experiment.config import config_hash, parse_experiment
+from vitcli.runner.experiment.yaml_text import Document, dump
+from vitcli.runner.files import commit, commit_json, make_folder
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.text import ignore_message
+from vitcli.runner.train.events import Ended, TrialEvent
+
+ROOT = Path("runs/night")
+NIGHT = ("--campaign", "night", "--against", "quickstart", "-j", "1")
+NEXT = ("--campaign", "night", "-j", "1")
+
+
+class Killed(BaseException):
+    pass
+
+
+class Engine:
+    """Ends each job at once; a depth of more blocks is better, and warm-up without effect."""
+
+    behave: Callable[[ExperimentSpec], str] = staticmethod(lambda spec: "finished")
+    precision = "fp32"
+    trained: list[str]
+    left: int
+    """Number of trainings after which the process is killed."""
+
+    def __init__(self, root: Path, folders: list[str], setup: Setup) -> None:
+        self.root, self.waiting, self.stopping = root, deque(folders), False
+
+    def events(self, tick: Callable[[], None]) -> Generator[TrialEvent, None, None]:
+        while self.waiting and not self.stopping:
+            tick()
+            if self.stopping:
+                return
+            folder = self.waiting.popleft()
+            plan = read_plan(self.root)
+            assert plan["without_test"] is True
+            entry = plan["trials"][folder]
+            spec = parse_experiment(entry["config"], Document("", "plan"))
+            Engine.trained.append(folder)
+            Engine.left -= 1
+            if not Engine.left:
+                raise Killed
+            state = Engine.behave(spec)
+            if state == "failed":
+                yield TrialEvent(folder, Ended(state="failed", reason="no memory", exit=5))
+                continue
+            write_run(self.root / folder, entry, spec, state)
+            yield TrialEvent(folder, Ended(state=state))
+
+    def stop(self) -> None:
+        self.stopping = True
+
+
+def score(spec: ExperimentSpec) -> float:
+    model: Any = spec.model
+    noise = zlib.crc32(f"{config_hash(spec)}{spec.seed}".encode()) / 2**32
+    return round(0.5 + 0.05 * (model.depth - 4) + 0.02 * noise, 4)
+
+
+def write_run(folder: Path, entry: dict[str, Any], spec: ExperimentSpec, state: str) -> None:
+    run = RunDir(folder)
+    make_folder(folder)
+    commit(folder / "config.yaml", dump(entry["config"]).encode())
+    run.set_metrics([{"step": 1, "epoch": 1, "val_accuracy": score(spec)}])
+    facts = {"config_hash": entry["config_hash"], "seed": spec.seed, "threads": 1}
+    commit_json(folder / "meta.json", facts | {"data_hash": "d" * 64})
+    if state == "finished":
+        numbers = {"val_accuracy": score(spec), "precision": Engine.precision, "num_test": 0}
+        commit_json(folder / "result.json", numbers | {"train_seconds": 1.0})
+    run.set_status(state, 1, "as the test wants" if state == "diverged" else "")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def made(here, monkeypatch) -> None:
+    monkeypatch.setattr("vitcli.runner.engines.drive.LocalEngine", Engine)
+    monkeypatch.setattr(pairs, "model_size", lambda spec: 1)
+    monkeypatch.setattr("vitcli.runner.machine.device.name_precision", lambda *_: "fp32")
+    monkeypatch.setattr("os.fsync", ignore_message)  # no test here cuts the power
+    monkeypatch.setattr(Engine, "trained", [], raising=False)
+    monkeypatch.setattr(Engine, "left", 0, raising=False)
+    monkeypatch.setattr(Engine, "precision", "fp32")
+    monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "finished"))
+
+
+def campaign() -> Campaign:
+    found = read(ROOT)
+    assert found
+    return found
+
+
+def test_a_winner_is_adopted_gets_new_seeds_and_the_best_is_trained_once(made):
+    document = json.loads(printed("decide", "-s", "model.depth=5", *NIGHT, "--adopt", "--json"))
+    pairs = document["pairs"]
+    assert (document["verdict"], document["against"]) == ("better", "quickstart")
+    assert len(Engine.trained) == 2 * pairs
+    assert len({*Engine.trained}) == 2 * pairs
+    assert campaign().typed == {"data.val_split": 0.2}
+    assert campaign().best.changes == {"model.depth": 5}
+    assert campaign().precision == "fp32"
+
+    Engine.trained.clear()
+    assert said(6, "decide", "-s", "optim.warmup_epochs=2.0", *NEXT)
+    assert said(6, "decide", "-s", "model.depth=4", *NEXT)
+    idea, worse = campaign().ideas[1:]
+    assert [idea.first_seed, worse.first_seed] == [16, 16]
+    assert worse.verdict in ("worse", "unlikely to be better")
+    of_best = {f"{campaign().best.config_hash[:12]}/seed{16 + i}" for i in range(16)}
+    most = max(len(idea.scores), len(worse.scores))
+    assert len(of_best & {*Engine.trained}) == most, "both ideas use the trainings of the best"
+    assert len(Engine.trained) == most + len(idea.scores) + len(worse.scores)
+    assert [pair[1] for pair in idea.scores][:4] == [pair[1] for pair in worse.scores][:4]
+    assert [round(each.seconds) for each in campaign().ideas] == [
+        2 * pairs,
+        2 * len(idea.scores),
+        len(Engine.trained) - 2 * len(idea.scores),
+    ]
+
+    Engine.trained.clear()
+    again = json.loads(vitcli("decide", "-s", "model.depth=4", *NEXT, "--json")[1])
+    assert (again["verdict"], Engine.trained) == (worse.verdict, [])
+
+
+def test_the_ledger_alone_is_enough_for_the_next_idea(made):
+    printed("decide", "-s", "model.depth=5", *NIGHT)
+    content = (ROOT / FILE).read_bytes()
+    said(0, "runs", "rm", "night", "-y")
+    assert not ROOT.exists()
+    ROOT.mkdir()
+    (ROOT / FILE).write_bytes(content)
+    Engine.trained.clear()
+    printed("decide", "-s", "model.depth=6", *NEXT)
+    start = campaign().start.config_hash[:12]
+    assert not [folder for folder in Engine.trained if folder.startswith(start)][4:]
+
+
+@pytest.mark.parametrize("words", [("-s", "model.depth=5"), ("-s", "optim.warmup_epochs=2.0")])
+def test_killed_anywhere_it_goes_on_with_the_same_pairs_and_verdict(made, monkeypatch, words):
+    writes = []
+
+    def count_or_die(path: Path, content: bytes) -> None:
+        commit(path, content)
+        writes.append(path)
+        if len(writes) == dies_after:
+            raise Killed
+
+    monkeypatch.setattr(ledger, "commit", count_or_die)
+    dies_after = 0
+    vitcli("decide", *words, *NIGHT)
+    expected, trainings, num_writes = (ROOT / FILE).read_bytes(), len(Engine.trained), len(writes)
+    places = [(n, 0) for n in range(1, trainings + 1)] + [(0, n) for n in range(1, num_writes)]
+    for Engine.left, dies_after in places:
+        said(0, "runs", "rm", "night", "-y")
+        writes.clear()
+        with pytest.raises(Killed):
+            vitcli("decide", *words, *NIGHT)
+        vitcli("decide", *words, *NIGHT)
+        assert (ROOT / FILE).read_bytes() == expected
+
+
+def diverging(depth: int, seed: int) -> Callable[[ExperimentSpec], str]:
+    def behave(spec: ExperimentSpec) -> str:
+        model: Any = spec.model
+        return "diverged" if (model.depth, spec.seed) == (depth, seed) else "finished"
+
+    return behave
+
+
+def test_a_diverged_change_is_given_up_and_a_diverged_best_is_an_error(made, monkeypatch):
+    monkeypatch.setattr(Engine, "behave", staticmethod(diverging(5, 2)))
+    said(6, "decide", "-s", "model.depth=5", *NIGHT)
+    idea = campaign().ideas[0]
+    assert (idea.verdict, len(idea.scores), idea.interval) == ("diverged", 2, None)
+    monkeypatch.setattr(Engine, "behave", staticmethod(diverging(4, 3)))
+    assert "the best so far diverged" in said(4, "decide", "-s", "model.depth=6", *NEXT)
+
+
+def test_a_failed_training_leaves_the_idea_open(made, monkeypatch):
+    monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "failed"))
+    assert "no memory" in said(5, "decide", "-s", "model.depth=5", *NIGHT)
+    monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "finished"))
+    printed("decide", "-s", "model.depth=5", *NIGHT)
+
+
+def test_a_budget_ends_with_the_command_that_goes_on(made, monkeypatch):
+    said(3, "decide", "-s", "model.depth=5", *NIGHT, "--budget", "0.001s")
+    printed("decide", "-s", "model.depth=5", *NIGHT)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "named"),
+    [
+        ([*NEXT], 2, "name a change"),
+        (
+            ["-s", "model.depth=5", "--campaign", "next", *NIGHT[2:], "-s", "model.depth=4"],
+            2,
+            "same",
+        ),
+        (["-s", "model.dept=4", *NEXT], 2, "dept"),
+        (["-s", "data.val_split=0.5", *NEXT], 2, "val_split"),
+        (["-s", "model.depth=6", *NEXT, "--max-seeds", "24"], 2, "16"),
+        (["-s", "model.depth=5", *NEXT, "--margin", "1"], 2, "--margin"),
+        (["-s", "model.depth=6", *NEXT, "--against", "cifar10-tiny"], 2, "quickstart"),
+        (["-s", "model.depth=6", *NEXT, "--epochs", "3"], 2, "train.epochs"),
+        (["-s", "model.depth=6", *NEXT, "--csv", "x.csv"], 2, "--csv"),
+        (["-s", "model.depth=6", "--campaign", "other", "-j", "1"], 2, "--against"),
+        (["-s", "model.depth=6", "--against", "quickstart", "-s", "data.folds=3"], 2, "folds"),
+        (["none", "--report"], 4, "none"),
+        (["none", "--adopt"], 4, "none"),
+        (["night", "--claim"], 2, "nothing was adopted"),
+        (["night", "--claim", "--report"], 2, "--report"),
+    ],
+)
+def test_what_a_campaign_cannot_do_is_one_line_and_changes_nothing(made, words, code, named):
+    printed("decide", "-s", "model.depth=5", *NIGHT)
+    before, count = (ROOT / FILE).read_bytes(), len(Engine.trained)
+    assert named in said(code, "decide", *words)
+    assert ((ROOT / FILE).read_bytes(), len(Engine.trained)) == (before, count)
+
+
+def test_only_a_winner_is_adopted(made):
+    said(6, "decide", "-s", "model.depth=3", *NIGHT, "--adopt")
+    assert "no idea has won" in said(2, "decide", "night", "--adopt")
+    printed("decide", "-s", "model.depth=5", *NEXT)
+    assert "model.depth=5" in said(0, "decide", "night", "--adopt")
+    assert "no idea has won" in said(2, "decide", "night", "--adopt")
+
+
+def test_an_edited_ledger_another_precision_and_an_edited_experiment_are_refused(made, monkeypatch):
+    Path("start.yaml").write_text("base: quickstart\n")
+    own = ("--campaign", "night", "--against", "start.yaml", "-j", "1")
+    printed("decide", "-s", "model.depth=5", *own)
+    Path("start.yaml").write_text("base: quickstart\nmodel: {depth: 3}\n")
+    assert "edited" in said(4, "decide", "-s", "model.depth=6", *NEXT)
+    Path("start.yaml").write_text("base: quickstart\n")
+    with monkeypatch.context() as patch:
+        patch.setattr("vitcli.runner.machine.device.name_precision", lambda *_: "bf16")
+        assert "bf16" in said(4, "decide", "-s", "model.depth=6", *NEXT)
+    content = (ROOT / FILE).read_text()
+    (ROOT / FILE).write_text(content.replace('"better"', '"worse"'))
+    assert "edited" in said(4, "decide", "night", "--report")
+    (ROOT / FILE).write_text("{}")
+    assert "no hash" in said(4, "decide", "night", "--report")
+
+
+def test_a_result_in_another_precision_or_of_other_images_is_refused(made, monkeypatch):
+    printed("decide", "-s", "model.depth=5", *NIGHT)
+    monkeypatch.setattr(Engine, "precision", "bf16")
+    assert "bf16" in said(4, "decide", "-s", "model.depth=6", *NEXT)
+    monkeypatch.setattr(Engine, "precision", "fp32")
+    changed = campaign().model_copy(update={"data_hash": "e" * 64})
+    ledger.write(ROOT, changed)
+    for run in ROOT.glob("*/seed*"):
+        if not run.parent.name.startswith(campaign().start.config_hash[:12]):
+            said(0, "runs", "rm", str(run), "-y")
+    assert "other images" in said(4, "decide", "-s", "model.depth=7", *NEXT)
+
+
+def test_the_folder_of_a_study_is_no_campaign(made):
+    make_folder(ROOT)
+    commit_json(ROOT / "plan.json", {"study": "x", "trials": {}})
+    assert "study" in said(2, "decide", "-s", "model.depth=5", *NIGHT)
+
+
+def test_the_report_counts_and_its_page_is_replaced_unless_it_is_a_persons(made):
+    printed("decide", "-s", "model.depth=5", *NIGHT, "--adopt")
+    said(6, "decide", "-s", "model.depth=3", *NEXT)
+    for _ in range(2):
+        document = json.loads(printed("decide", "night", "--report", "--json"))
+    assert (document["tried"], document["adopted"]) == (2, 1)
+    assert document["false_adoptions"] == pytest.approx(0.05)
+    assert [row["verdict"] for row in document["ideas"]][0] == "better"
+    page = (ROOT / "report.html").read_text()
+    assert "model.depth=5" in page
+    assert "<script" not in page
+    (ROOT / "report.html").write_text("mine")
+    said(2, "decide", "night", "--report")
+    assert (ROOT / "report.html").read_text() == "mine"
+
+
+def test_a_dry_run_writes_nothing_and_refuses_what_the_run_refuses(made):
+    cost = json.loads(printed("decide", "-s", "model.depth=5", *NIGHT, "--dry-run", "--json"))
+    assert (cost["split"], cost["pairs"], ROOT.exists()) == ("val", 0, False)
+    assert cost["seconds"] > 0
+    assert said(2, "decide", "-s", "model.depth=4", *NIGHT, "--dry-run")
+
+
+IDEA = {"name": "x", "first_seed": 0, "verdict": "better"}
+
+
+def side(name: str) -> Side:
+    return Side(experiment="quickstart", config_hash=name)
+
+
+def one(**fields: Any) -> Campaign:
+    number = {"label": "accuracy", "unit": "%", "digits": 2, "higher_is_better": True}
+    return Campaign(start=side("a"), split="val", max_seeds=16, **(number | fields))
+
+
+def test_a_claim_has_unused_seeds_and_each_further_one_half_the_alpha():
+    won = Idea(side=side("b"), against=side("a"), adopted=True, **IDEA)
+    found = one(ideas=(won,))
+    claim = found.claim("")
+    assert (claim.first_seed, claim.alpha, claim.against, claim.side) == (
+        16,
+        0.05,
+        side("a"),
+        side("b"),
+    )
+    found = found.with_idea(claim.replace(verdict="better"), is_claim=True)
+    assert found.claim("").is_final, "a claim is made once"
+    second = Idea(side=side("c"), against=side("b"), adopted=True, **(IDEA | {"first_seed": 32}))
+    found = found.with_idea(second)
+    again = found.claim("")
+    assert (again.first_seed, again.alpha, again.side) == (48, 0.025, side("c"))
+    assert found.first_seed == 48
+
+
+def test_earlier_comparisons_give_a_floor_and_lower_scores_may_be_better():
+    found = one(higher_is_better=False)
+    scores = [(1.0, 2.0), (1.2, 2.0), (0.8, 2.0), (1.1, 2.0), (0.9, 2.0), (1.0, 2.0)]
+    for name in "bcd":
+        idea = found.idea(name, side(name), None, "")
+        assert (idea.floor is None) == (name in "bc")
+        idea = found.decide(idea.replace(scores=tuple(scores)))
+        assert (idea.verdict, idea.mean) == ("better", pytest.approx(0.975))
+        found = found.with_idea(idea)
+    assert found.decide(idea.replace(scores=tuple(scores))).decision(16).alpha == 0.04
+    with pytest.raises(ConfigError):
+        one().adopted()
+
+
+def test_a_comparison_of_its_own_reads_the_test_images_and_a_claim_does(tiny, without_workers):
+    words = ["-s", "model.depth=3", "--against", "tiny.yaml", "--max-seeds", 5, "-j", 1]
+    words += ["--epochs", 1]
+    code, out, _ = vitcli("decide", *words, "--json")
+    assert (code in (0, 6), json.loads(out)["pairs"]) == (True, 4) or json.loads(out)["pairs"] == 5
+    root = next(Path("runs").glob("decide-tiny-*"))
+    found = read(root)
+    assert found
+    assert (found.split, found.typed) == ("test", {"train.epochs": 1})
+    runs = [path.parent for path in root.glob("*/seed*/result.json")]
+    assert len(runs) == 2 * len(found.ideas[0].scores)
+    assert all("test_accuracy" in json.loads((run / "result.json").read_text()) for run in runs)
+    assert vitcli("decide", *words, "--json")[:2] == (code, out)
+
+
+def test_a_claim_trains_on_the_test_images(tiny, without_workers):
+    shared = ["--campaign", "night", "--max-seeds", 5, "-j", 1]
+    vitcli("decide", "-s", "model.depth=3", "--against", "tiny.yaml", "--epochs", 1, *shared)
+    found = campaign()
+    ledger.write(ROOT, found.with_idea(found.ideas[0].replace(verdict="better", adopted=True)))
+    code, out, _ = vitcli("decide", "night", "--claim", "-j", 1, "--json")
+    claim = campaign().claims[0]
+    assert (json.loads(out)["against"], claim.first_seed) == ("the start", 5)
+    assert (code in (0, 6), claim.is_final) == (True, True)
+    runs = [path.parent for path in ROOT.glob("*/seed[5-9]/result.json")]
+    assert len(runs) == 2 * len(claim.scores)
+    assert all((run / "predictions.npz").exists() for run in runs)
+
+
+def test_python_decides_on_numbers_functions_and_fields(made):
+    assert interface.decide([1.0, 1.1, 0.9, 1.05, 0.95]).verdict == "better"
+    assert interface.decide([1.0, 1.1, 0.9, 1.05, 0.95], higher_is_better=False).mean < 0
+    assert not interface.decide([1.0, 2.0]).is_final
+
+    calls = []
+
+    def change(seed: int) -> float:
+        calls.append(seed)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return 1.0 + seed % 2 / 10
+
+    def best(seed: int) -> float:
+        return 0.0
+
+    with pytest.raises(KeyboardInterrupt):
+        interface.decide(change, best, folder="mine")
+    assert interface.decide(change, best, folder="mine").verdict == "better"
+    assert calls[:5] == [0, 1, 2, 2, 3]
+    with pytest.raises(ConfigError):
+        interface.decide(change, best, folder="mine", margin=1.0)
+    with pytest.raises(ConfigError):
+        interface.decide(change, best)
+    content = Path("mine/scores.json").read_text()
+    Path("mine/scores.json").write_text(content.replace("1.1", "9.9"))
+    with pytest.raises(InputError):
+        interface.decide(change, best, folder="mine")
+
+    quiet = {"campaign": "night", "on_message": ignore_message, "jobs": 1}
+    found = interface.decide({"model.depth": 5}, "quickstart", **quiet)
+    assert (found.verdict, campaign().ideas[0].verdict) == ("better", "better")
+    with pytest.raises(UserError):
+        interface.decide("none", campaign="night")
