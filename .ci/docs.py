@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "experiments" / "sp
 
 import benchmark_tables as speed
 import study_tables as studies
+import yaml
 from accuracy_points import accuracy_table, pilots_table, stopped_pilots_table
 from factorial_tables import beside, interactions
 from figures import SEARCH, draw_all
@@ -30,9 +31,11 @@ from study_tables import COMPARED, RESULTS, ROOT, listed
 
 from experiments.claims.claims import TABLES as CLAIMS
 from experiments.gates.tables import TUNINGS, gates, rejection, tunings
+from experiments.night import tables as night
 from experiments.search.tables import samplers, samplers_say
 from experiments.statistics.tables import (
     at_every_look,
+    deciding_campaigns,
     deciding_shares,
     fold_levels,
     levels,
@@ -44,6 +47,7 @@ from vitcli.runner.study.table import read_document, render
 from vitcli.runner.text import percent
 from vitcli.runner.visualize.render import tables_of
 
+LLMS = ROOT / "docs" / "llms.txt"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SAID = (
     *("ablation-quickstart", "ablation-cifar10-tiny"),
@@ -120,6 +124,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "fold-levels": fold_levels,
     "looks": at_every_look,
     "deciding": deciding_shares,
+    "deciding-campaigns": deciding_campaigns,
+    "night": night.ideas,
+    "night-claim": night.claim,
+    "night-planted": night.planted,
     "samplers": samplers,
     "samplers-say": samplers_say,
     "search-tiny": search,
@@ -177,11 +185,30 @@ def check_places(pages: dict[Path, str]) -> None:
             raise SystemExit(f"the table {name!r} has {places} places in README.md and docs/")
 
 
+def llms() -> str:
+    """Return the index of the pages for language models: llmstxt.org."""
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2])
+    lines = ["# vitcli", "", "> An experiment runner for small Vision Transformers.", ""]
+    lines += ["Programs begin with [AGENTS.md](../AGENTS.md).", ""]
+    for section in nav[1:]:
+        ((title, pages),) = section.items()
+        lines += [f"## {title}", ""]
+        for page in pages:
+            ((name, path),) = page.items()
+            text = (ROOT / "docs" / path).read_text().partition("\n\n")[2]
+            about = text.partition("\n")[0].removeprefix("This page is for ")
+            about = about.removeprefix("This tutorial is for ")
+            lines.append(f"- [{name}]({path}): {about}")
+        lines.append("")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    before = {path: path.read_text() for path in PAGES}
+    before = {path: path.read_text() for path in [*PAGES, LLMS]}
     check_places(before)
     tables = {name: table() for name, table in TABLES.items()}
-    stale = {path: text for path in PAGES if (text := fill(before[path], tables)) != before[path]}
+    made = {path: fill(before[path], tables) for path in PAGES} | {LLMS: llms()}
+    stale = {path: text for path, text in made.items() if text != before[path]}
     if "--check" in sys.argv:
         if stale:
             names = ", ".join(str(path.relative_to(ROOT)) for path in stale)

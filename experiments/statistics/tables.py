@@ -52,11 +52,32 @@ def deciding_shares() -> str:
     rows = [
         [name, *(f"{100 * shares[key]:.1f} %" for key in names), f"{shares['pairs']:.1f}"]
         for name, shares in stored["results"].items()
+        if "better" in shares
     ]
     heads = ["case", *(name.replace("_", " ") for name in names), "pairs"]
     made = f"{stored['date']}, commit {stored['commit'][:9]}"
     grid = markdown_grid(heads, rows, range(1, 7))
     return f"{grid}\n\n{stored['studies']:,} comparisons a row ({made})."
+
+
+def deciding_campaigns() -> str:
+    """Return what campaigns of random ideas adopt, and how much they train."""
+    stored = json.loads(deciding.RESULT.read_text())
+    rows = [
+        [
+            name,
+            f"{found['false']:.2f}",
+            f"{100 * found['any_false']:.0f} %",
+            f"{100 * found['found']:.0f} %" if "found" in found else "",
+            f"{found['trainings']:.1f}",
+        ]
+        for name, found in stored["results"].items()
+        if "false" in found
+    ]
+    heads = ["effects in standard deviations", "false adoptions", "campaigns with one"]
+    heads += ["good ideas found", "trainings an idea"]
+    count = stored["studies"] // deciding.STUDIES_A_NIGHT
+    return f"{markdown_grid(heads, rows, range(1, 5))}\n\n{count:,} campaigns a row."
 
 
 def levels() -> str:
