@@ -196,8 +196,8 @@ def llms() -> str:
         for page in pages:
             ((name, path),) = page.items()
             text = (ROOT / "docs" / path).read_text().partition("\n\n")[2]
-            about = text.partition("\n")[0].removeprefix("This page is for ")
-            about = about.removeprefix("This tutorial is for ")
+            about = re.split(r"(?<=\.)\s|\n", re.sub(r"\[(.+?)\]\(.+?\)", r"\1", text))[0]
+            about = re.sub(r"^This (page|tutorial) is ", "", about)
             lines.append(f"- [{name}]({path}): {about}")
         lines.append("")
     return "\n".join(lines)

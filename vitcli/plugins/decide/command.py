@@ -258,7 +258,7 @@ def interval_text(decision: "Decision", metric: "Metric") -> str:
 def refuse(decision: "Decision", change: str, *, is_won: bool) -> None:
     if not is_won:
         pairs = quantity(decision.pairs, "pair")
-        raise CheckError(f"{change} is {decision.verdict} after {pairs} of seeds")
+        raise CheckError(f"{change}: {decision.verdict} after {pairs} of seeds")
 
 
 def plan_of(pairs: "Comparison", options: "Options") -> Report:

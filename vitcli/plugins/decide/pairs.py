@@ -80,13 +80,7 @@ class Comparison:
         """Return a score in the unit of the table; None without a result."""
         if self.split == "val" and (known := self.campaign.score_of(side, seed)) is not None:
             return known
-        trial = self.trial(side, seed)
-        record = self.record(trial)
-        if record.state == "diverged" and side == self.idea.against:
-            raise InputError(
-                f"{trial.folder}: the best so far diverged ({record.reason}); a comparison with it"
-                " means nothing"
-            )
+        record = self.record(self.trial(side, seed))
         value = record.number(f"{self.split}_{self.row.headline.name}")
         if record.state != "finished" or value is None:
             return None
@@ -115,23 +109,31 @@ class Comparison:
         """Yield the folders of the trainings without a result, in the order of their seeds."""
         for seed in self.seeds:
             for side in self.sides:
-                if self.score(side, seed) is None:
+                if self.score(side, seed) is None and not self.why_diverged(side, seed):
                     yield self.trial(side, seed).folder
+
+    def why_diverged(self, side: Side, seed: int) -> str:
+        record = self.record(self.trial(side, seed))
+        return record.reason if record.state == "diverged" else ""
 
     def look(self) -> Idea:
         """Return the idea with the verdict on its pairs so far; record it if it is new."""
         before, idea = self.idea, self.idea
         if before.is_final:
             return before
-        scores = []
+        scores = list[tuple[float, float]]()
         has_diverged = False
         for seed in self.seeds:
-            pair = [self.score(side, seed) for side in self.sides]
-            if pair[0] is None and pair[1] is not None:
-                has_diverged = self.record(self.trial(idea.side, seed)).state == "diverged"
-            if None in pair:
+            change, best = (self.score(side, seed) for side in self.sides)
+            if change is None or best is None:
+                has_diverged = bool(self.why_diverged(idea.side, seed))
+                if reason := self.why_diverged(idea.against, seed):
+                    raise InputError(
+                        f"the best so far diverged with seed {seed} ({reason}); a comparison with"
+                        " it means nothing"
+                    )
                 break
-            scores.append(tuple(pair))
+            scores.append((change, best))
         images = self.image_variance(len(scores))
         idea = self.campaign.decide(idea.replace(scores=tuple(scores)), images)
         if has_diverged and not idea.is_final:
