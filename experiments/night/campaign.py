@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from vitcli.plugins.decide.ledger import read
+
 HERE = Path("experiments/night")
 RESULT = Path("experiments/results/night")
 TRAININGS = Path("runs/night")
@@ -63,6 +65,12 @@ def decide(*words: str) -> int:
     return subprocess.run(command, check=False).returncode
 
 
+def tried() -> set[str]:
+    """Return the ideas with a verdict: a new best is no reason to try them again."""
+    campaign = read(TRAININGS)
+    return {idea.name for idea in campaign.ideas if idea.is_final} if campaign else set()
+
+
 def main(result: Path) -> None:
     if (result / LEDGER).exists() and not TRAININGS.exists():
         TRAININGS.mkdir(parents=True)
@@ -70,6 +78,8 @@ def main(result: Path) -> None:
     result.mkdir(parents=True, exist_ok=True)
     campaign = ["--campaign", TRAININGS.name, "--against", str(HERE / "start.yaml"), "--adopt"]
     for idea in IDEAS:
+        if idea in tried():
+            continue
         code = decide("-s", idea, *campaign)
         shutil.copy(TRAININGS / LEDGER, result)
         if code not in (0, 6):
