@@ -344,7 +344,9 @@ def test_earlier_comparisons_give_a_floor_and_lower_scores_may_be_better():
         idea = found.decide(idea.replace(scores=tuple(scores)))
         assert (idea.verdict, idea.mean) == ("better", pytest.approx(0.975))
         found = found.with_idea(idea)
-    assert found.decide(idea.replace(scores=tuple(scores))).decision(16).alpha == pytest.approx(0.04)
+    assert found.decide(idea.replace(scores=tuple(scores))).decision(16).alpha == pytest.approx(
+        0.04
+    )
     with pytest.raises(ConfigError):
         one().adopted()
 

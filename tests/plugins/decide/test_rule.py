@@ -96,3 +96,19 @@ def test_a_floor_of_few_pairs_is_not_used_and_a_larger_own_variance_counts():
 def test_pairs_beyond_the_end_are_refused(differences, most):
     with pytest.raises(ValueError, match="pairs"):
         decide(differences, most=most)
+
+
+@pytest.mark.parametrize(
+    ("differences", "options", "verdict", "pairs"),
+    [
+        ([0.0] * 4, {}, "more pairs", 4),
+        ([0.0] * 9, {}, "unlikely to be better", 5),
+        ([0.0] * 9, {"may_give_up": False}, "more pairs", 9),
+        ([0.0] * 16, {"margin": 1.0}, "not decided", 16),
+        ([1.0] * 9, {}, "more pairs", 9),
+        ([1.0] * 16, {}, "not decided", 16),
+    ],
+)
+def test_equal_differences_have_no_interval(differences, options, verdict, pairs):
+    found = decide(differences, most=16, **options)
+    assert (found.verdict, found.pairs, found.interval) == (verdict, pairs, None)

@@ -197,7 +197,9 @@ def train(pairs: "Comparison", options: "Options", engine: str, gpus: float | No
 
         def on_pair(idea: "Idea") -> None:
             so_far = idea.decision(pairs.campaign.max_seeds)
-            screen.say(f"{quantity(so_far.pairs, 'pair')}: {interval_text(so_far, metric)}")
+            screen.say(
+                f"{quantity(so_far.pairs, 'pair')}, interval {interval_text(so_far, metric)}"
+            )
 
         return compare(pairs, options, on_event, on_pair)
 
@@ -249,7 +251,8 @@ def interval_text(decision: "Decision", metric: "Metric") -> str:
     from vitcli.plugins.decide.rule import FIRST
 
     if decision.interval is None:
-        return f"an interval comes from {FIRST} pairs on"
+        is_early = decision.pairs < FIRST
+        return f"from {FIRST} pairs on" if is_early else "none while all differences are equal"
     low, high = decision.interval
     share = 100 * (1 - decision.alpha)
     return f"{low:+.{metric.digits}f} to {high:+.{metric.digits}f} ({share:g} % over all looks)"

@@ -102,8 +102,12 @@ def decide(
     verdict: Verdict = "more pairs"
     for pairs in range(FIRST, len(differences) + 1):
         of_images = image_variance[pairs] if image_variance else 0.0
+        gives_up = may_give_up and margin is None and pairs >= FUTILE_AT
         error = _error(differences[:pairs], used, of_images)
         if error is None:
+            if gives_up and not any(differences[:pairs]):
+                verdict, differences = "unlikely to be better", differences[:pairs]
+                break
             continue
         below, above = error.interval(level(pairs, most, alpha))
         low, high = max(low, below), min(high, above)
@@ -111,7 +115,6 @@ def decide(
             below, above = error.interval(level(pairs, most, 2 * alpha))
             inside = -margin < below and above < margin
         verdict = _verdict(low, high, is_inside=inside)
-        gives_up = may_give_up and margin is None and pairs >= FUTILE_AT
         if verdict == "more pairs" and gives_up and _is_futile(error, pairs, most, alpha):
             verdict = "unlikely to be better"
         is_limited = of_images > error.variance / 2 and abs(error.mean) < 2 * of_images**0.5
