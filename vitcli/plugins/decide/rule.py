@@ -98,27 +98,22 @@ def decide(
         raise ValueError(f"{len(differences)} pairs of a comparison that ends at {most}")
     used = floor if floor and floor.freedom >= MIN_FLOOR else None
     alpha = FLOOR_SHARE * alpha if used else alpha
-    low, high, inside = -np.inf, np.inf, False
+    low, high = -np.inf, np.inf
     verdict: Verdict = "more pairs"
     for pairs in range(FIRST, len(differences) + 1):
         of_images = image_variance[pairs] if image_variance else 0.0
-        gives_up = may_give_up and margin is None and pairs >= FUTILE_AT
         error = _error(differences[:pairs], used, of_images)
-        if error is None:
-            if gives_up and not any(differences[:pairs]):
-                verdict, differences = "unlikely to be better", differences[:pairs]
-                break
-            continue
-        below, above = error.interval(level(pairs, most, alpha))
-        low, high = max(low, below), min(high, above)
-        if margin is not None:
-            below, above = error.interval(level(pairs, most, 2 * alpha))
-            inside = -margin < below and above < margin
-        verdict = _verdict(low, high, is_inside=inside)
-        if verdict == "more pairs" and gives_up and _is_futile(error, pairs, most, alpha):
+        is_hopeless = pairs >= FUTILE_AT and not any(differences[:pairs])
+        if error is not None:
+            below, above = error.interval(level(pairs, most, alpha))
+            low, high = max(low, below), min(high, above)
+            half = error.interval(level(pairs, most, 2 * alpha))
+            inside = margin is not None and -margin < half[0] and half[1] < margin
+            verdict = _verdict(low, high, is_inside=inside)
+            is_hopeless = pairs >= FUTILE_AT and _is_futile(error, pairs, most, alpha)
+        if verdict == "more pairs" and may_give_up and margin is None and is_hopeless:
             verdict = "unlikely to be better"
-        is_limited = of_images > error.variance / 2 and abs(error.mean) < 2 * of_images**0.5
-        if verdict == "more pairs" and is_limited:
+        if verdict == "more pairs" and error is not None and _is_limited(error, of_images):
             verdict = "limited by the images"
         if verdict != "more pairs":
             differences = differences[:pairs]
@@ -165,6 +160,10 @@ def _error(
         seed_share=of_seeds / (of_seeds + image_variance),
         seed_freedom=own.freedom,
     )
+
+
+def _is_limited(error: MeanError, image_variance: float) -> bool:
+    return image_variance > error.variance / 2 and abs(error.mean) < 2 * image_variance**0.5
 
 
 def _is_futile(error: MeanError, pairs: int, most: int, alpha: float) -> bool:
