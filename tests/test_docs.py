@@ -33,7 +33,13 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 COURSE = ROOT / "docs" / "tutorials" / "course.ipynb"
-LINKING = [*PAGES, COURSE, ROOT / "CHANGELOG.md", *ROOT.glob("tests/f*/**/README.md")]
+LINKING = [
+    *PAGES,
+    COURSE,
+    ROOT / "AGENTS.md",
+    ROOT / "CHANGELOG.md",
+    *ROOT.glob("tests/f*/**/README.md"),
+]
 GENERATED = re.compile(r"^<!-- ([\w-]+) -->\n.*?^<!-- /\1 -->$", re.DOTALL | re.MULTILINE)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")
@@ -56,9 +62,10 @@ NOT_RUN = {
     r"python -m tests\.(faults|releases)\.": "takes minutes; its own tests run short ones",
     r"python -m tests\.(gpu_stub|fuzz)\.": "needs CUDA or atheris; its own tests do without",
     r"python -m experiments\.(statistics|gates)": "takes minutes; test_gates.py runs short ones",
-    r"python -m experiments\.(pilots|search)": "takes hours; tests of their own run toys",
+    r"python -m experiments\.(night|pilots|search)": "takes hours; tests of their own run toys",
     r"python experiments/claims/": "takes minutes, or writes a page; test_claims.py checks",
     r"(DATA=cifar10 |python )?experiments/speed/": "takes minutes; tests/gpu_stub runs toys",
+    r"vitcli decide (night|.*--adopt)": "needs a campaign; tests/plugins/decide",
     r"vitcli search ": "takes minutes; tests/cli/test_ablate.py runs short ones",
     r"vitcli .*train\.compile=true": "torch.compile takes minutes",
     r"vitcli train .*(--init timm:|pretrained=true)": "downloads weights; tests/plugins/timm",
@@ -75,7 +82,8 @@ ENDS = {
     "vitcli runs page runs/ablation-quickstart": (4, "no such folder"),
     "vitcli runs watch ablation-quickstart": (4, "'vitcli ablate STUDY' starts a study"),
     "vitcli table ": (4, "cannot be read"),
-    "vitcli decide ": (4, "cannot be read"),
+    "vitcli decide --csv": (4, "cannot be read"),
+    "vitcli decide idea": (4, "cannot be read"),
     "vitcli train finetune --data imagefolder:pictures --name own --init vit.pt": (4, "'vit.pt'"),
     "vitcli eval clip": (4, "no run is called 'clip'"),
 }
@@ -147,6 +155,8 @@ def shortened(command: str) -> str:
         return f"{command} --num-images 4{what}"
     if command.startswith(("vitcli eval quickstart", "vitcli eval pets", "vitcli eval leaves")):
         return f"{command} --limit-batches 2"
+    if command.startswith("vitcli decide") and "--csv" not in command:
+        return f"{command} --dry-run" + " --data imagefolder:pictures" * ("-s" in command)
     return shortened_training(command) if command.startswith("vitcli train") else command
 
 
