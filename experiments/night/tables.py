@@ -26,7 +26,7 @@ def ideas() -> str:
     false = sum(idea.decision(0).alpha / 2 for idea in campaign.ideas)
     said = (
         f"{len(campaign.ideas)} ideas, {adopted} adopted, {duration(seconds)} of training with one"
-        f" CPU thread; if none helped, up to {false:.1f} false adoptions were to be expected."
+        f" CPU thread; if none helped, up to {false:.2f} false adoptions were to be expected."
     )
     return f"{to_markdown(table('ideas', campaign.ideas, campaign).table())}\n\n{said}"
 

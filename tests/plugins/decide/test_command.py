@@ -50,7 +50,7 @@ def test_pairs_are_taken_in_the_order_of_seeds_up_to_the_first_gap(here):
         "decide", "--csv", write([*reversed(rows)]), "--against", "best", "--json"
     )
     document = json.loads(out)
-    assert (code, document["pairs"], "seed 3" in talk) == (3, 3, True)
+    assert (code, document["pairs"], "seed 3" in "".join(document["notes"])) == (3, 3, True)
 
 
 def test_one_of_several_variants_is_judged(here):
@@ -77,3 +77,16 @@ def test_bad_input(here, rows, words, code):
 def test_a_file_is_needed(here):
     assert "--csv" in said(2, "decide")
     assert said(4, "decide", "--csv", "none.csv")
+
+
+@pytest.mark.parametrize(("who", "code", "verdict"), [("idea", 6, "diverged"), ("best", 4, "")])
+def test_a_diverged_training_ends_the_comparison_when_its_pair_is_needed(here, who, code, verdict):
+    rows = [(*row, "finished") for row in pairs(6)]
+    rows = [(*row[:2], "", "diverged") if row[:2] == (who, 3) else row for row in rows]
+    path = write(rows, header=("variant", "seed", "test_accuracy", "state"))
+    found, out, _ = vitcli("decide", "--csv", path, "--json")
+    assert found == code
+    assert not verdict or (json.loads(out)["verdict"], json.loads(out)["pairs"]) == (verdict, 3)
+    enough = [(*row, "finished") for row in pairs(6)] + [(who, 6, "", "diverged")]
+    path = write(enough, header=("variant", "seed", "test_accuracy", "state"))
+    assert vitcli("decide", "--csv", path)[0] == 0, "a verdict stays"

@@ -24,7 +24,7 @@ from vitcli.cli.options import (
 from vitcli.plugin import load_target
 from vitcli.runner.engines.engine import ENGINES, LOCAL
 from vitcli.runner.errors import CheckError, ConfigError, PartlyError
-from vitcli.runner.report.report import Fact, Report, facts_of
+from vitcli.runner.report.report import Fact, Report, facts_of, hidden
 from vitcli.runner.text import duration, portable, quantity
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def decide(
         emit_report(report_of(idea.name, best, decision, metric), form)
         if adopt and idea.is_won:
             say(f"adopted: {adopt_last(pairs.root).name}")
-        refuse(decision, idea.name, is_won=idea.is_won)
+        end(decision, is_won=idea.is_won)
     elif adopt:
         say(f"adopted: {adopt_last(call.existing()[0]).name}")
     else:
@@ -225,9 +225,7 @@ def judge_file(
     decision, against = judged.decision, document.rows[0].variant
     report = report_of(judged.change, against, decision, document.headline)
     emit_report(replace(report, notes=judged.notes), form)
-    if not decision.is_final:
-        raise PartlyError(f"one more pair is needed: {judged.next_pair}")
-    refuse(decision, judged.change, is_won=decision.is_won(margin))
+    end(decision, is_won=decision.is_won(margin))
 
 
 def report_of(change: str, against: str, decision: "Decision", metric: "Metric") -> Report:
@@ -241,6 +239,7 @@ def report_of(change: str, against: str, decision: "Decision", metric: "Metric")
             Fact("against", against),
             Fact("verdict", decision.verdict),
             Fact("pairs", decision.pairs, about=f"of at most {decision.most}"),
+            *hidden(max_seeds=decision.most, unit=metric.difference_unit),
             Fact("difference", mean, text=shown),
             Fact("interval", decision.interval, text=interval_text(decision, metric)),
         ],
@@ -258,10 +257,12 @@ def interval_text(decision: "Decision", metric: "Metric") -> str:
     return f"{low:+.{metric.digits}f} to {high:+.{metric.digits}f} ({share:g} % over all looks)"
 
 
-def refuse(decision: "Decision", change: str, *, is_won: bool) -> None:
+def end(decision: "Decision", *, is_won: bool) -> None:
+    """End with the exit code of a verdict, which is no error."""
+    if not decision.is_final:
+        raise typer.Exit(PartlyError.exit_code)
     if not is_won:
-        pairs = quantity(decision.pairs, "pair")
-        raise CheckError(f"{change}: {decision.verdict} after {pairs} of seeds")
+        raise typer.Exit(CheckError.exit_code)
 
 
 def plan_of(pairs: "Comparison", options: "Options") -> Report:
@@ -289,5 +290,6 @@ def plan_of(pairs: "Comparison", options: "Options") -> Report:
             Fact("against", pairs.name_of_best),
             *facts_of(folder=str(pairs.root), split=pairs.split, pairs=len(pairs.idea.scores)),
             Fact("seconds", pair, label="time", text=text),
-        ]
+        ],
+        next=[pairs.idea.command.replace(" --dry-run", "")],
     )

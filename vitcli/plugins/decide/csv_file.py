@@ -1,12 +1,13 @@
 """The verdict on two variants of a document whose trials any program has trained."""
 
+import dataclasses
 from dataclasses import dataclass
 
 from vitcli.plugins.decide import rule
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.study.result import Contrast, StudyResult, VariantResult
 from vitcli.runner.study.statistics import scores
-from vitcli.runner.text import printable, quantity
+from vitcli.runner.text import did_you_mean, printable, quantity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +15,6 @@ class Judged:
     change: str
     decision: rule.Decision
     notes: list[str]
-    next_pair: str
 
 
 def judge(document: StudyResult, change: str | None, *, most: int, margin: float | None) -> Judged:
@@ -39,29 +39,44 @@ def judge(document: StudyResult, change: str | None, *, most: int, margin: float
     differences = [sign * (ours[seed] - theirs[seed]) for seed in complete]
     notes = []
     if gap is not None:
-        state = "without a score of both"
-        notes.append(f"note: seed {gap} is {state}, and later seeds do not count before it")
+        notes.append(f"seed {gap} is without a score of both; later seeds do not count before it")
     images = image_variance(row.contrast, len(complete))
     if images is None:
         notes.append(
-            "note: the verdict is about these test images; predictions would tell of new ones"
+            "the verdict is about the images of these scores; predictions would tell of new ones"
         )
-    return Judged(
-        change=row.variant,
-        decision=rule.decide(differences, most=most, margin=margin, image_variance=images),
-        notes=notes,
-        next_pair=f"seed {gap}" if gap is not None else f"a seed after {seeds[-1]}",
-    )
+    decision = rule.decide(differences, most=most, margin=margin, image_variance=images)
+    if not decision.is_final and gap is not None:
+        if _has_diverged(best, gap):
+            raise InputError(
+                f"{best.variant} diverged with seed {gap}; a comparison with it means nothing"
+            )
+        if _has_diverged(row, gap):
+            decision = dataclasses.replace(decision, verdict="diverged")
+    if not decision.is_final:
+        notes.append(
+            f"one more pair is needed: {'seed' if gap is not None else 'a seed after'}"
+            f" {seeds[-1] if gap is None else gap}"
+        )
+    return Judged(change=row.variant, decision=decision, notes=notes)
+
+
+def _has_diverged(row: VariantResult, seed: int) -> bool:
+    return any((trial.seed, trial.state) == (seed, "diverged") for trial in row.trials)
 
 
 def _row(others: list[VariantResult], change: str | None) -> VariantResult:
-    known = ", ".join(printable(row.variant) for row in others)
+    names = [printable(row.variant) for row in others]
+    if not others:
+        raise ConfigError("the file has one variant, and a comparison needs two")
     if change is None and len(others) == 1:
         return others[0]
     found = [row for row in others if row.variant == change]
     if not found:
-        what = "name the variant to judge" if change is None else f"no variant {printable(change)}"
-        raise ConfigError(f"{what}: {known or 'the file has only one'}")
+        what = "name the variant to judge"
+        if change is not None:
+            what = f"no variant {printable(change)} to compare with the best"
+        raise ConfigError(f"{what}{did_you_mean(change or '', names)}: {', '.join(names)}")
     return found[0]
 
 

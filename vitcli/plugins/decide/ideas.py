@@ -13,16 +13,22 @@ from vitcli.plugins.decide.pairs import Comparison
 from vitcli.plugins.decide.rule import MOST
 from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.config import config_hash, load_experiment
-from vitcli.runner.experiment.yaml_text import document_of, format_value
+from vitcli.runner.experiment.config import config_hash, find_experiment, load_experiment
+from vitcli.runner.experiment.yaml_text import Places, format_value
 from vitcli.runner.files import sha256
 from vitcli.runner.run.folder import RUNS
-from vitcli.runner.study.definition import study_of
+from vitcli.runner.study.definition import Variant, refuse_equal
 from vitcli.runner.text import portable
 
 CALL = "decide"
-"""The place of all fields, for messages."""
+"""The place of what no option sets, for messages."""
+OPTIONS = {
+    "data.name": "--data",
+    "train.epochs": "--epochs",
+    "train.limit_batches": "--limit-batches",
+}
 VAL_SPLIT = 0.2
 """Share of the training images that decide in a campaign whose experiment keeps none."""
 
@@ -56,8 +62,11 @@ class Call:
         campaign = read(self.folder) if self.folder else None
         typed = self._refuse_other(campaign) if campaign else self._begin()
         best = campaign.best if campaign else Side(experiment=self.against or "", config_hash="")
-        is_typed = bool(self.against or experiment)
-        sides, specs = sides_of(best, (experiment, changes), typed, may_run_code=is_typed)
+        for named in filter(None, (self.against, experiment)):
+            own_code.state.typed.add(str(find_experiment(named)))
+        name = " ".join(filter(None, [Path(experiment or "").stem, _fields_text(changes)]))
+        known = campaign.name_of_best if campaign else best.experiment
+        sides, specs = sides_of(best, (experiment, changes), typed, (known, name))
         if campaign and sides[0] != best:
             raise InputError(
                 f"{best.experiment} was edited since the campaign in {self.folder} began; restore"
@@ -72,7 +81,6 @@ class Call:
             )
         if (folder / PLAN).exists() and not (folder / FILE).exists():
             raise ConfigError(f"{folder}: the folder of a study; choose another one")
-        name = " ".join(filter(None, [Path(experiment or "").stem, _fields_text(changes)]))
         idea = campaign.idea(name, sides[1], self.margin, self.command)
         return Comparison(folder, campaign, idea, (specs[1], specs[0]), campaign.split)
 
@@ -81,8 +89,8 @@ class Call:
         folder, campaign = self.existing()
         claim = campaign.claim(self.command)
         best = claim.side
-        change = best.experiment, best.changes
-        _, specs = sides_of(campaign.start, change, campaign.typed, may_run_code=False)
+        change, names = (best.experiment, best.changes), ("the start", "the best")
+        _, specs = sides_of(campaign.start, change, campaign.typed, names)
         return Comparison(folder, campaign, claim, (specs[1], specs[0]), "test")
 
     def _refuse_other(self, campaign: Campaign) -> Mapping[str, Any]:
@@ -129,34 +137,26 @@ def sides_of(
     best: Side,
     change: tuple[str | None, Mapping[str, Any]],
     typed: Mapping[str, Any],
-    *,
-    may_run_code: bool,
+    names: tuple[str, str],
 ) -> tuple[list[Side], list[ExperimentSpec]]:
-    """Return the sides and the specifications of the best and of the change.
+    """Return the sides and the specifications of the best and of the change, which have ``names``.
 
     A change is an experiment and changed fields; without an experiment, it changes further fields
-    of the best. ``may_run_code`` says whether the user has typed an experiment.
+    of the best.
     """
-    if may_run_code:
-        own_code.state.typed.add(CALL)
     experiment, changes = change
     fields = {**({} if experiment else best.changes), **changes}
-    variants = {
-        "best": {"experiment": best.experiment, **best.changes},
-        "change": {"experiment": experiment or best.experiment, **fields},
-    }
-    study = study_of(
-        document_of({"variants": variants, "seeds": [0]}, CALL), Path(CALL), None, typed
-    )
-    sides = [
-        Side(
-            experiment=variants[each.name]["experiment"],
-            changes={k: v for k, v in variants[each.name].items() if k != "experiment"},
-            config_hash=config_hash(each.spec),
-        )
-        for each in study.variants
-    ]
-    return sides, [each.spec for each in study.variants]
+    sides, variants = [], []
+    for name, place, own in (
+        (names[0], best.experiment, best.changes),
+        (names[1], experiment or best.experiment, fields),
+    ):
+        spec = load_experiment(place, {**typed, **own}, OPTIONS).spec
+        spec = with_teacher(spec, required=False)
+        sides.append(Side(experiment=place, changes=own, config_hash=config_hash(spec)))
+        variants.append(Variant(name=name, changes=own, settings=(({}, spec),)))
+    refuse_equal(variants, Places((), CALL))
+    return sides, [variant.spec for variant in variants]
 
 
 def _fields_text(changes: Mapping[str, Any]) -> str:

@@ -27,7 +27,7 @@ def report(root: Path, campaign: Campaign) -> Report:
     false = sum(idea.decision(0).alpha / 2 for idea in tried)
     seconds = sum(each.seconds for each in campaign.ideas + campaign.claims)
     notes = [
-        f"{quantity(len(tried), 'idea')} tried, {adopted} adopted. If none helps, up to {false:.1f}"
+        f"{quantity(len(tried), 'idea')} tried, {adopted} adopted. If none helps, up to {false:.2f}"
         " false adoptions are to be expected.",
         "The mean difference at an early stop is too large on average; quote the interval.",
     ]

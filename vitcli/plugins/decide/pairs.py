@@ -207,8 +207,12 @@ class PairDrive(Drive):
         self.pairs, self.on_pair = pairs, on_pair
         self.failed: Ended | None = None
         self._begun: set[str] = set()
+        self._told = len(pairs.idea.scores)
 
     def more(self) -> Sequence[str]:
+        if len(self.pairs.idea.scores) > self._told:
+            self._told = len(self.pairs.idea.scores)
+            self.on_pair(self.pairs.idea)
         if self.pairs.idea.is_final:
             return []
         folder = next((each for each in self.pairs.wanted() if each not in self._begun), None)
@@ -224,9 +228,7 @@ class PairDrive(Drive):
         event = found.event
         if isinstance(event, Ended) and event.state == "failed":
             self.failed = event
-        pairs = len(self.pairs.idea.scores)
-        if len(self.pairs.look().scores) > pairs:
-            self.on_pair(self.pairs.idea)
+        self.pairs.look()
 
 
 def compare(

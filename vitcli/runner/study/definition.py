@@ -262,7 +262,7 @@ def study_of(
     if fields.equal_compute:
         variants, note = _equal_compute(variants, fields.seeds[0], fields.tune, places)
         notes.append(note)
-    _refuse_equal(variants, places)
+    refuse_equal(variants, places)
     _check_reference(fields.reference, variants, places)
     return Study(
         name=path.stem,
@@ -392,7 +392,8 @@ def _equal_compute(
     return tuple(found), f"equal compute, in whole epochs: {', '.join(said)}"
 
 
-def _refuse_equal(variants: Sequence[Variant], places: Places) -> None:
+def refuse_equal(variants: Sequence[Variant], places: Places) -> None:
+    """Refuse variants that are the same, or whose scores cannot be compared."""
     base = variants[0]
     for i, variant in enumerate(variants):
         where = f"{places.where(('variants', variant.name))}: variant {variant.name!r}"
