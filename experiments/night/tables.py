@@ -9,7 +9,7 @@ from vitcli.runner.text import duration
 RIGHT = {
     "changes nothing": ("unlikely to be better", "not decided", "equivalent"),
     "known to help": ("better",),
-    "known to hurt": ("worse", "unlikely to be better"),
+    "known to hurt": ("worse",),
 }
 
 
@@ -22,11 +22,10 @@ def _campaign() -> Campaign:
 def ideas() -> str:
     campaign = _campaign()
     adopted = sum(idea.adopted for idea in campaign.ideas)
-    seconds = sum(each.seconds for each in campaign.ideas + campaign.claims)
-    false = sum(idea.decision(0).alpha / 2 for idea in campaign.ideas)
     said = (
-        f"{len(campaign.ideas)} ideas, {adopted} adopted, {duration(seconds)} of training with one"
-        f" CPU thread; if none helped, up to {false:.2f} false adoptions were to be expected."
+        f"{len(campaign.ideas)} ideas, {adopted} adopted, {duration(campaign.seconds)} of training"
+        f" with one CPU thread; if none helped, up to {campaign.false_adoptions:.2f} false"
+        " adoptions were to be expected."
     )
     return f"{to_markdown(table('ideas', campaign.ideas, campaign).table())}\n\n{said}"
 

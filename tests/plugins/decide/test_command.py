@@ -46,7 +46,7 @@ def test_the_exit_code_says_the_answer(here, count, gains, words, code, verdict)
 
 def test_pairs_are_taken_in_the_order_of_seeds_up_to_the_first_gap(here):
     rows = [row for row in pairs(6) if row[:2] != ("idea", 3)]
-    code, out, talk = vitcli(
+    code, out, _ = vitcli(
         "decide", "--csv", write([*reversed(rows)]), "--against", "best", "--json"
     )
     document = json.loads(out)

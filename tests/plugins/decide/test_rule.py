@@ -7,6 +7,7 @@ import pytest
 from scipy import special
 
 from vitcli.plugins.decide.rule import FIRST, Decision, decide, level
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.significance import SeedVariance
 
 LIMITS = {
@@ -94,7 +95,7 @@ def test_a_floor_of_few_pairs_is_not_used_and_a_larger_own_variance_counts():
 
 @pytest.mark.parametrize(("differences", "most"), [([1.0] * 17, 16), ([1.0], 4)])
 def test_pairs_beyond_the_end_are_refused(differences, most):
-    with pytest.raises(ValueError, match="pairs"):
+    with pytest.raises(ConfigError, match="pairs"):
         decide(differences, most=most)
 
 

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +26,7 @@ from vitcli.plugin import load_target
 from vitcli.runner.engines.engine import ENGINES, LOCAL
 from vitcli.runner.errors import CheckError, ConfigError, PartlyError
 from vitcli.runner.report.report import Fact, Report, facts_of, hidden
-from vitcli.runner.text import duration, portable, quantity
+from vitcli.runner.text import duration, ignore_message, portable, quantity
 
 if TYPE_CHECKING:
     from vitcli.core.metric import Metric
@@ -33,6 +34,13 @@ if TYPE_CHECKING:
     from vitcli.plugins.decide.pairs import Comparison
     from vitcli.plugins.decide.rule import Decision
     from vitcli.runner.study.plan import Options
+
+ALONE = {
+    "--report": ("--claim", "--adopt", "--dry-run", "a change"),
+    "--claim": ("--adopt", "a change"),
+    "--csv": ("--report", "--claim", "--adopt", "--campaign", "-o", "-s"),
+}
+"""Options that mean nothing beside another one."""
 
 
 @takes_options
@@ -120,18 +128,26 @@ def decide(
     from vitcli.plugins.decide.rule import MOST
 
     command = shlex.join(["vitcli", *map(portable, sys.argv[1:])])
+    if change and not campaign and not sets and (show or claim or adopt):
+        campaign, change = change, None
+    is_idea = results is None and bool(sets or change)
+    refuse_together(
+        {
+            "--csv": results,
+            "--report": show,
+            "--claim": claim,
+            "--adopt": adopt,
+            "--dry-run": dry_run,
+            "--campaign": campaign,
+            "-o": output,
+            "-s": sets or None,
+            "a change": is_idea,
+        }
+    )
     if results is not None:
-        exclude({"--csv": results, "--campaign": campaign})
-        exclude({"--csv": results, "-s": sets or None})
         choices = {"score": score, "baseline": against, "lower_is_better": lower_is_better}
         judge_file(results, change, choices, max_seeds or MOST, margin, command, form)
         return
-    exclude({"--report": show, "--claim": claim, "--adopt": adopt})
-    exclude({"--report": show, "--dry-run": dry_run})
-    exclude({"--adopt": adopt, "--dry-run": dry_run})
-    is_idea = bool(sets) or (change is not None and not (show or claim or adopt))
-    if not is_idea:
-        campaign, change = campaign or change, None
     from vitcli.cli.chosen import collect_changes
     from vitcli.plugins.decide.ideas import Call
     from vitcli.plugins.decide.ledger import adopt as adopt_last
@@ -141,6 +157,7 @@ def decide(
     call = Call(
         folder=output or (named_folder(campaign) if campaign else None),
         is_single=campaign is None,
+        adopts=adopt,
         against=against,
         typed={name: value for name, value in fields.items() if value is not None},
         max_seeds=max_seeds,
@@ -163,13 +180,19 @@ def decide(
         decision = idea.decision(pairs.campaign.max_seeds)
         best, metric = pairs.name_of_best, pairs.campaign.metric
         emit_report(report_of(idea.name, best, decision, metric), form)
-        if adopt and idea.is_won:
-            say(f"adopted: {adopt_last(pairs.root).name}")
+        if idea.adopted:
+            say(f"adopted: {idea.name}")
         end(decision, is_won=idea.is_won)
     elif adopt:
         say(f"adopted: {adopt_last(call.existing()[0]).name}")
     else:
         raise ConfigError("name a change: -s FIELD=VALUE, an experiment, or --csv FILE")
+
+
+def refuse_together(given: Mapping[str, object]) -> None:
+    for option, others in ALONE.items():
+        for other in others:
+            exclude({option: given[option], other: given[other]})
 
 
 def train(pairs: "Comparison", options: "Options", engine: str, gpus: float | None) -> "Idea":
@@ -180,11 +203,11 @@ def train(pairs: "Comparison", options: "Options", engine: str, gpus: float | No
     from vitcli.runner.train.events import TrialEvent
 
     if pairs.idea.is_final:
-        return pairs.idea
+        return compare(pairs, options, ignore_message, ignore_message)
     make_output_folder(pairs.root)
     elsewhere = ENGINES[engine].train
     if elsewhere and not load_target(elsewhere)(pairs.root, THREADS, options, gpus):
-        raise typer.Exit
+        raise typer.Exit(PartlyError.exit_code)
     change, metric = pairs.idea.side.config_hash[:12], pairs.campaign.metric
     say(f"{pairs.idea.name} against {pairs.name_of_best}, in {pairs.root}")
     left, count = len([*pairs.wanted()]), worker_count(THREADS, options)

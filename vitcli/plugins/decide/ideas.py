@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.plugins.decide.ledger import FILE, Campaign, Side, read
+from vitcli.plugins.decide import rule
+from vitcli.plugins.decide.ledger import Campaign, Side, read
 from vitcli.plugins.decide.pairs import Comparison
-from vitcli.plugins.decide.rule import MOST
-from vitcli.runner.engines.drivers import PLAN
+from vitcli.runner.engines.drivers import LOGS
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment import own_code
@@ -45,6 +45,8 @@ class Call:
     typed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     max_seeds: int | None = None
     margin: float | None = None
+    adopts: bool = False
+    """Whether a winner becomes the best."""
     command: str = ""
     on_message: Callable[[str], None]
 
@@ -57,6 +59,9 @@ class Call:
             )
         return self.folder, campaign
 
+    def __post_init__(self) -> None:
+        rule.check((), self.max_seeds or rule.MOST, self.margin)
+
     def compare(self, experiment: str | None, changes: Mapping[str, Any]) -> Comparison:
         """Return the comparison of a change: an experiment, changed fields or both."""
         campaign = read(self.folder) if self.folder else None
@@ -65,36 +70,51 @@ class Call:
         for named in filter(None, (self.against, experiment)):
             own_code.state.typed.add(str(find_experiment(named)))
         name = " ".join(filter(None, [Path(experiment or "").stem, _fields_text(changes)]))
-        known = campaign.name_of_best if campaign else best.experiment
+        if campaign and self.folder:
+            adopted = [idea for idea in campaign.ideas if idea.adopted and idea.side == best]
+            if adopted and adopted[-1].name == name:
+                return Comparison(self.folder, campaign, adopted[-1], ())
+        known = campaign.name_of(best) if campaign else Path(best.experiment).stem
         sides, specs = sides_of(best, (experiment, changes), typed, (known, name))
-        if campaign and sides[0] != best:
-            raise InputError(
-                f"{best.experiment} was edited since the campaign in {self.folder} began; restore"
-                " it, or begin another campaign"
-            )
+        if campaign:
+            self._refuse_edited(sides[0], best)
         folder = self.folder or _folder_of(*sides)
-        campaign = campaign or read(folder) or self._new(sides[0], specs[0], typed)
+        campaign = campaign or read(folder) or self._new(folder, sides[0], specs[0], typed)
+        if campaign.split == "test" and any(idea.side != sides[1] for idea in campaign.ideas):
+            raise ConfigError(
+                f"{folder}: the comparison of one change, by the test images; for more, type"
+                " --campaign NAME"
+            )
         if self.max_seeds not in (None, campaign.max_seeds):
             raise ConfigError(
                 f"--max-seeds {self.max_seeds}: fixed before the first pair, at"
                 f" {campaign.max_seeds}; leave the option out"
             )
-        if (folder / PLAN).exists() and not (folder / FILE).exists():
-            raise ConfigError(f"{folder}: the folder of a study; choose another one")
         idea = campaign.idea(name, sides[1], self.margin, self.command)
-        return Comparison(folder, campaign, idea, (specs[1], specs[0]), campaign.split)
+        return Comparison(folder, campaign, idea, specs[::-1], adopts=self.adopts)
 
     def claim(self) -> Comparison:
         """Return the comparison of the best with the start on the test images."""
         folder, campaign = self.existing()
         claim = campaign.claim(self.command)
-        best = claim.side
-        change, names = (best.experiment, best.changes), ("the start", "the best")
-        _, specs = sides_of(campaign.start, change, campaign.typed, names)
-        return Comparison(folder, campaign, claim, (specs[1], specs[0]), "test")
+        change, names = (claim.side.experiment, claim.side.changes), ("the start", claim.name)
+        sides, specs = sides_of(campaign.start, change, campaign.typed, names)
+        self._refuse_edited(sides[0], campaign.start)
+        self._refuse_edited(sides[1], claim.side)
+        return Comparison(folder, campaign, claim, specs[::-1], is_claim=True)
+
+    def _refuse_edited(self, found: Side, known: Side) -> None:
+        if found != known:
+            raise InputError(
+                f"{known.experiment} was edited since the campaign in {self.folder} began; restore"
+                " it, or begin another campaign"
+            )
 
     def _refuse_other(self, campaign: Campaign) -> Mapping[str, Any]:
         """Return the fields of all trainings of a campaign, which no later call changes."""
+        if self.is_single != (campaign.split == "test"):
+            what = "of one change" if self.is_single else "a campaign"
+            raise ConfigError(f"{self.folder}: not the comparison {what}; see --campaign")
         if self.against not in (None, campaign.start.experiment):
             raise ConfigError(
                 f"--against {self.against}: the campaign began with {campaign.start.experiment},"
@@ -119,13 +139,17 @@ class Call:
         )
         return {**self.typed, "data.val_split": VAL_SPLIT}
 
-    def _new(self, start: Side, spec: ExperimentSpec, typed: Mapping[str, Any]) -> Campaign:
+    def _new(
+        self, folder: Path, start: Side, spec: ExperimentSpec, typed: Mapping[str, Any]
+    ) -> Campaign:
+        if folder.exists() and {path.name for path in folder.iterdir()} - {LOGS}:
+            raise ConfigError(f"{folder}: holds something else; choose another folder")
         metric = spec.task.row.headline
         return Campaign(
             start=start,
             typed=dict(typed),
             split="test" if self.is_single else "val",
-            max_seeds=self.max_seeds or MOST,
+            max_seeds=self.max_seeds or rule.MOST,
             label=metric.label,
             unit=metric.unit,
             digits=metric.digits,

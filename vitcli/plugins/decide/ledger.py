@@ -1,7 +1,7 @@
 """The ledger of a campaign: each idea that was tried, in order, and what came of it. No torch."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -126,12 +126,6 @@ class Campaign(Spec):
         )
 
     @property
-    def first_seed(self) -> int:
-        """Return the first seed of the best so far: a new best has seeds that no idea has used."""
-        since = itertools.takewhile(lambda idea: not idea.adopted, reversed(self.ideas))
-        return next((idea.first_seed for idea in since), self.unused_seed)
-
-    @property
     def floor(self) -> SeedVariance | None:
         done = [idea for idea in self.ideas if idea.is_final]
         found = pool_seed_variance([self.differences(idea) for idea in done])
@@ -140,15 +134,27 @@ class Campaign(Spec):
     def differences(self, idea: Idea) -> list[float]:
         return idea.differences(higher_is_better=self.higher_is_better)
 
+    def name_of(self, side: Side) -> str:
+        """Return how a side is called that was the start, or the best at some time."""
+        adopted = [idea for idea in self.ideas if idea.adopted]
+        until = itertools.takewhile(lambda idea: idea.against != side, adopted)
+        return " + ".join([Path(self.start.experiment).stem, *(idea.name for idea in until)])
+
     @property
-    def name_of_best(self) -> str:
-        adopted = [idea.name for idea in self.ideas if idea.adopted]
-        return " + ".join([Path(self.start.experiment).stem, *adopted])
+    def seconds(self) -> float:
+        return sum(each.seconds for each in self.ideas + self.claims)
+
+    @property
+    def false_adoptions(self) -> float:
+        """Return how many are to be expected at most, if no idea helps."""
+        return sum(idea.decision(0).alpha / 2 for idea in self.ideas if idea.is_final)
 
     def idea(self, name: str, side: Side, margin: float | None, command: str) -> Idea:
-        """Return the comparison of a change with the best: the one that there is, or a new one."""
-        seed = self.first_seed
-        known = (idea for idea in reversed(self.ideas) if idea.against == self.best)
+        """Return the comparison of a change with the best: the one that there is, or a new one.
+
+        A new best has seeds that nothing has used; all ideas against it share them.
+        """
+        known = [idea for idea in reversed(self.ideas) if idea.against == self.best]
         found = next((idea for idea in known if idea.side == side), None)
         if found:
             if margin not in (None, found.margin):
@@ -162,7 +168,7 @@ class Campaign(Spec):
             name=name,
             side=side,
             against=self.best,
-            first_seed=seed,
+            first_seed=known[0].first_seed if known else self.unused_seed,
             margin=margin,
             floor=(floor.value, floor.freedom) if floor else None,
             command=command,
@@ -217,17 +223,28 @@ class Campaign(Spec):
         listed = {each.key: each for each in getattr(self, kind)} | {idea.key: idea}
         return self.model_copy(update={kind: tuple(listed.values())})
 
-    def adopted(self) -> tuple["Campaign", Idea]:
-        """Return the campaign with the last idea that won against its best as the best; the idea.
+    def find(self, idea: Idea, *, is_claim: bool) -> Idea | None:
+        listed = self.claims if is_claim else self.ideas
+        return next((each for each in listed if each.key == idea.key), None)
+
+    def with_result(self, precision: str, data_hash: str) -> "Campaign":
+        """Return the campaign with the precision and the images of a result.
 
         Raises:
-            ConfigError: No idea has won against the best so far.
+            InputError: Earlier results have others.
         """
-        won = [idea for idea in self.ideas if idea.against == self.best and idea.is_won]
-        if not won:
-            raise ConfigError("no idea has won against the best so far, so none can be adopted")
-        idea = won[-1].replace(adopted=True)
-        return self.with_idea(idea), idea
+        if self.precision not in ("", precision):
+            raise InputError(
+                f"the results of this campaign are in {self.precision}, and this machine trains in"
+                f" {precision}; go on where it began, or begin another one with train.precision:"
+                f" {self.precision}"
+            )
+        if data_hash and self.data_hash not in ("", data_hash):
+            raise InputError(
+                "trained on other images than the earlier results; point --data-dir at those"
+            )
+        found = {"precision": precision, "data_hash": data_hash or self.data_hash}
+        return self.model_copy(update=found)
 
 
 def read(root: Path) -> Campaign | None:
@@ -248,14 +265,29 @@ def read(root: Path) -> Campaign | None:
         ) from error
 
 
-def adopt(root: Path) -> Idea:
+def update(root: Path, change: Callable[[Campaign | None], Campaign]) -> Campaign:
+    """Change the ledger in a folder, while no other process does; return it."""
     with prepare_folder(root):
-        campaign = read(root)
+        campaign = change(read(root))
+        commit(root / FILE, to_hashed_json(campaign.model_dump(mode="json")))
+    return campaign
+
+
+def adopt(root: Path) -> Idea:
+    """Make the last idea that won the best of the campaign in a folder; return it.
+
+    Raises:
+        ConfigError: No idea has won against the best so far.
+    """
+    found = list[Idea]()
+
+    def change(campaign: Campaign | None) -> Campaign:
         assert campaign is not None
-        campaign, idea = campaign.adopted()
-        write(root, campaign)
-    return idea
+        won = [idea for idea in campaign.ideas if idea.against == campaign.best and idea.is_won]
+        if not won:
+            raise ConfigError("no idea has won against the best so far, so none can be adopted")
+        found.append(won[-1].replace(adopted=True))
+        return campaign.with_idea(found[0])
 
-
-def write(root: Path, campaign: Campaign) -> None:
-    commit(root / FILE, to_hashed_json(campaign.model_dump(mode="json")))
+    update(root, change)
+    return found[0]

@@ -24,8 +24,8 @@ def report(root: Path, campaign: Campaign) -> Report:
     tables = [table(name, getattr(campaign, name), campaign) for name in ("ideas", "claims")]
     tried = [idea for idea in campaign.ideas if idea.is_final]
     adopted = sum(idea.adopted for idea in tried)
-    false = sum(idea.decision(0).alpha / 2 for idea in tried)
-    seconds = sum(each.seconds for each in campaign.ideas + campaign.claims)
+    false, seconds = campaign.false_adoptions, campaign.seconds
+    best = campaign.name_of(campaign.best)
     notes = [
         f"{quantity(len(tried), 'idea')} tried, {adopted} adopted. If none helps, up to {false:.2f}"
         " false adoptions are to be expected.",
@@ -37,8 +37,7 @@ def report(root: Path, campaign: Campaign) -> Report:
     content = pages.render(
         "vitcli.plugins.decide:campaign.html",
         name=root.name,
-        lead=f"from {campaign.start.experiment} to {campaign.name_of_best}; "
-        f"{duration(seconds)} of training",
+        lead=f"from {campaign.start.experiment} to {best}; {duration(seconds)} of training",
         ideas=tables[0].table(),
         claims=tables[1].table(),
         notes=notes,
@@ -52,7 +51,7 @@ def report(root: Path, campaign: Campaign) -> Report:
     return Report(
         facts=[
             Fact("campaign", root.name),
-            *facts_of(start=campaign.start.experiment, best=campaign.name_of_best),
+            *facts_of(start=campaign.start.experiment, best=best),
             *facts_of(tried=len(tried), adopted=adopted, seconds=seconds),
             Fact("false_adoptions", false, text=""),
         ],

@@ -1,18 +1,18 @@
 """The trainings of a comparison: pair after pair, until there is a verdict."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.task import TaskRow
 from vitcli.plugins.decide.csv_file import image_variance
-from vitcli.plugins.decide.ledger import Campaign, Idea, Side, read, write
+from vitcli.plugins.decide.ledger import Campaign, Idea, Side, update
 from vitcli.runner.engines.drive import Drive, error_of
 from vitcli.runner.engines.drivers import PLAN, join_drivers, other_drivers, prepare_folder
 from vitcli.runner.engines.local import Setup
-from vitcli.runner.errors import InputError, PartlyError
+from vitcli.runner.errors import ConfigError, InputError, InUseError, PartlyError
 from vitcli.runner.evaluate.teacher import with_seed, with_teacher
 from vitcli.runner.experiment import own_code
 from vitcli.runner.files import commit_json, readable_json
@@ -21,10 +21,10 @@ from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.definition import Trial, trial_folder
 from vitcli.runner.study.images import contrast, join
 from vitcli.runner.study.plan import Options, model_size, worker_count
-from vitcli.runner.study.run import plan_entry
+from vitcli.runner.study.run import free_name, plan_entry
 from vitcli.runner.study.states import trial_state
 from vitcli.runner.text import quantity
-from vitcli.runner.train.events import Ended, TrialEvent
+from vitcli.runner.train.events import Ended, Message, TrialEvent
 
 THREADS = 1
 """CPU threads of a training."""
@@ -38,13 +38,15 @@ class Comparison:
         root: Path,
         campaign: Campaign,
         idea: Idea,
-        specs: tuple[ExperimentSpec, ExperimentSpec],
-        split: Literal["val", "test"],
+        specs: Sequence[ExperimentSpec],
+        *,
+        is_claim: bool = False,
+        adopts: bool = False,
     ) -> None:
-        """``specs`` are those of the change and of the best."""
-        self.root, self.campaign, self.idea = root, campaign, idea
-        self.specs, self.split = specs, split
-        self.is_claim = split != campaign.split
+        """``specs`` are those of the change and of the best. ``adopts`` makes a winner the best."""
+        self.root, self.campaign, self.idea, self.specs = root, campaign, idea, specs
+        self.is_claim, self.adopts = is_claim, adopts
+        self.split = "test" if is_claim else campaign.split
 
     @property
     def row(self) -> TaskRow:
@@ -52,7 +54,7 @@ class Comparison:
 
     @property
     def name_of_best(self) -> str:
-        return "the start" if self.is_claim else self.campaign.name_of_best
+        return "the start" if self.is_claim else self.campaign.name_of(self.idea.against)
 
     def trial(self, side: Side, seed: int) -> Trial:
         spec = self.specs[side != self.idea.side]
@@ -84,26 +86,8 @@ class Comparison:
         value = record.number(f"{self.split}_{self.row.headline.name}")
         if record.state != "finished" or value is None:
             return None
-        self._check(record)
+        self.campaign = self.campaign.with_result(record.precision or "", record.data_hash)
         return record.headline.scale * value
-
-    def _check(self, record: RunRecord) -> None:
-        self.check_precision(record.precision)
-        if self.campaign.data_hash not in ("", record.data_hash):
-            raise InputError(
-                f"{record.name}: trained on other images than the earlier results; point --data-dir"
-                " at those"
-            )
-        found = {"precision": record.precision or "", "data_hash": record.data_hash}
-        self.campaign = self.campaign.model_copy(update=found)
-
-    def check_precision(self, found: str | None) -> None:
-        if (known := self.campaign.precision) not in ("", found):
-            raise InputError(
-                f"{self.root}: its results are in {known}, and this machine trains in {found}; set"
-                f" train.precision: {known} in the experiment and begin a new campaign, or go on"
-                " where this one began"
-            )
 
     def wanted(self) -> Iterator[str]:
         """Yield the folders of the trainings without a result, in the order of their seeds."""
@@ -129,8 +113,8 @@ class Comparison:
                 has_diverged = bool(self.why_diverged(idea.side, seed))
                 if reason := self.why_diverged(idea.against, seed):
                     raise InputError(
-                        f"the best so far diverged with seed {seed} ({reason}); a comparison with"
-                        " it means nothing"
+                        f"the best so far diverged with seed {seed} ({reason}), so no comparison"
+                        " with it means anything; begin another campaign with a start that trains"
                     )
                 break
             scores.append((change, best))
@@ -154,13 +138,42 @@ class Comparison:
         return image_variance(contrast(ours, theirs, metric), pairs)
 
     def save(self, idea: Idea) -> None:
-        """Write the ledger, in which other processes may have changed other ideas."""
-        with prepare_folder(self.root):
-            current = read(self.root) or self.campaign
-            found = {"precision": self.campaign.precision, "data_hash": self.campaign.data_hash}
-            self.campaign = current.model_copy(update=found).with_idea(idea, is_claim=self.is_claim)
-            self.idea = idea
-            write(self.root, self.campaign)
+        """Write the ledger, which other processes may have changed, and adopt a winner.
+
+        A state that another process has brought further stays.
+        """
+
+        def change(current: Campaign | None) -> Campaign:
+            campaign = current or self.campaign
+            stored, kept = campaign.find(idea, is_claim=self.is_claim), idea
+            if stored and (stored.is_final or len(stored.scores) > len(idea.scores)):
+                kept = stored.replace(seconds=max(stored.seconds, idea.seconds))
+            if self.adopts and kept.is_won and kept.against == campaign.best:
+                kept = kept.replace(adopted=True)
+            if self.campaign.precision:
+                found = self.campaign.precision, self.campaign.data_hash
+                campaign = campaign.with_result(*found)
+            self.idea = kept
+            return campaign.with_idea(kept, is_claim=self.is_claim)
+
+        self.campaign = update(self.root, change)
+
+    def begin(self) -> None:
+        """Write a new idea into the ledger, with seeds that no other process takes."""
+
+        def change(current: Campaign | None) -> Campaign:
+            campaign = current or self.campaign
+            if campaign.find(self.idea, is_claim=self.is_claim) is None:
+                idea = self.idea
+                if self.is_claim:
+                    self.idea = campaign.claim(idea.command)
+                else:
+                    self.idea = campaign.idea(idea.name, idea.side, idea.margin, idea.command)
+                if self.sides != (idea.side, idea.against):
+                    raise ConfigError("the best so far is another one now; type the command again")
+            return campaign.with_idea(self.idea, is_claim=self.is_claim)
+
+        self.campaign = update(self.root, change)
 
     def seconds(self) -> float:
         """Return the time of the trainings in this folder that no earlier idea has needed."""
@@ -174,6 +187,18 @@ class Comparison:
             if self.is_claim or earlier.score_of(side, seed) is None
         ]
         return sum(record.number("train_seconds") or 0.0 for record in records)
+
+    def move_stale(self) -> Iterator[str]:
+        """Move folders that hold another or a damaged training; yield what was moved."""
+        for seed in self.seeds:
+            for side in self.sides:
+                trial = self.trial(side, seed)
+                record = self.record(trial)
+                if record.state == "stale":
+                    run = RunDir(self.root / trial.folder)
+                    with contextlib.suppress(InUseError), run.lock(timeout=0):
+                        run.path.rename(target := free_name(run.path, "stale"))
+                        yield f"{trial.folder}: stale, kept as {target.name}: {record.reason}"
 
     def write_plan(self, options: Options, driver: int) -> None:
         stored = readable_json(self.root / PLAN) if other_drivers(self.root, own=driver) else {}
@@ -240,21 +265,30 @@ def compare(
     """Train pairs until there is a verdict; return the idea with it."""
     from vitcli.runner.machine.device import name_precision, pick_device
 
+    if pairs.idea.is_final:
+        if pairs.adopts:
+            pairs.save(pairs.idea)
+        return pairs.idea
     device = pick_device(options.device)
+    precisions = {name_precision(spec.train.precision, device) for spec in pairs.specs}
+    if len(precisions) > 1:
+        raise ConfigError(f"{pairs.idea.name}: both sides need the same train.precision")
+    pairs.campaign.with_result(precisions.pop(), "")
     for spec in pairs.specs:
         with_teacher(spec)
-        pairs.check_precision(name_precision(spec.train.precision, device))
+    pairs.begin()
     with join_drivers(pairs.root) as driver:
-        pairs.save(pairs.look())
-        if pairs.idea.is_final:
+        if pairs.look().is_final:
             return pairs.idea
+        for text in pairs.move_stale():
+            on_event(TrialEvent("", Message(text=text)))
         with prepare_folder(pairs.root):
             pairs.write_plan(options, driver)
         setup = Setup(
             threads=THREADS,
             count=worker_count(THREADS, options),
             pin=options.pin and device.type == "cpu",
-            request=options.request(),
+            request=options.request() | {"without_test": pairs.split == "val"},
             driver=driver,
         )
         drive = PairDrive(pairs, setup, on_event, on_pair, options.budget)
@@ -267,4 +301,5 @@ def compare(
         if drive.is_stopped():
             raise drive.stopped_error(so_far)
         raise PartlyError(f"a training has no result; {so_far}")
-    return idea
+    pairs.save(idea.replace(seconds=pairs.seconds()))
+    return pairs.idea

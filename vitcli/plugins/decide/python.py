@@ -1,6 +1,6 @@
 """`vitcli.decide`: the verdict on numbers, on own training functions, or on experiments."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ def decide(
 ) -> rule.Decision:
     sign = 1 if higher_is_better else -1
     place = Path(folder) if folder else RUNS / campaign if campaign else None
-    if isinstance(change, Sequence) and not isinstance(change, str):
+    if not isinstance(change, str | Path | Mapping) and isinstance(change, Iterable):
         values = [sign * float(value) for value in change]
         return rule.decide(values, most=max_seeds or rule.MOST, margin=margin)
     if callable(change) and callable(against):
@@ -67,7 +67,8 @@ def of_functions(
     """Train pair after pair, and keep the scores of each in a file of the folder."""
     make_output_folder(folder)
     path = folder / SCORES
-    fixed = {"sign": sign, "max_seeds": most, "margin": margin}
+    names = [getattr(train, "__qualname__", "") for train in (change, best)]
+    fixed: dict[str, Any] = {"functions": names, "sign": sign, "max_seeds": most, "margin": margin}
     try:
         content = read_json(path) if path.exists() else {**fixed, "scores": []}
         scores, before = content["scores"], {name: content[name] for name in fixed}

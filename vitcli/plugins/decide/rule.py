@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 from scipy import special
 
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.looks import NOTHING, Chain
 from vitcli.runner.study.significance import ALPHA, MeanError, SeedVariance, larger_variance
 
@@ -68,6 +69,17 @@ def level(pairs: int, most: int, alpha: float) -> float:
     return _chain(most, alpha).level(pairs)
 
 
+def check(differences: Sequence[float], most: int, margin: float | None) -> None:
+    if most <= FIRST:
+        raise ConfigError(f"a comparison ends at {FIRST + 1} pairs or more, not at {most}")
+    if len(differences) > most:
+        raise ConfigError(f"{len(differences)} pairs of a comparison that ends at {most}")
+    if margin is not None and not 0 < margin < np.inf:
+        raise ConfigError(f"a margin is a number above 0, not {margin:g}")
+    if not np.isfinite(differences).all():
+        raise ConfigError("a difference is not a finite number")
+
+
 def decide(
     differences: Sequence[float],
     *,
@@ -91,11 +103,11 @@ def decide(
         may_give_up: Whether a change that is unlikely to be better ends the comparison. With a
             margin, none is given up.
         alpha: Probability of a wrong "better" or "worse"; with a floor, 4/5 of it are spent.
+
+    Raises:
+        ConfigError: A number is not finite, or the pairs or the margin are out of range.
     """
-    if most <= FIRST:
-        raise ValueError(f"a comparison has at least {FIRST + 1} pairs, got {most}")
-    if len(differences) > most:
-        raise ValueError(f"{len(differences)} pairs of a comparison that ends at {most}")
+    check(differences, most, margin)
     used = floor if floor and floor.freedom >= MIN_FLOOR else None
     alpha = FLOOR_SHARE * alpha if used else alpha
     low, high = -np.inf, np.inf

@@ -12,7 +12,7 @@ from typing import Any
 from vitcli.cli.console import say
 from vitcli.cli.engines import driver_words, make_logs
 from vitcli.runner.engines.local import MAX_ATTEMPTS
-from vitcli.runner.errors import PartlyError, ResourceError, StoppedError
+from vitcli.runner.errors import CheckError, PartlyError, ResourceError, StoppedError
 from vitcli.runner.overview.progress import Watcher, summary
 from vitcli.runner.study.plan import Options
 from vitcli.runner.text import one_line, quantity
@@ -34,7 +34,7 @@ def drive(words: Sequence[str], folder: str, log: str) -> str:
     try:
         runpy.run_module("vitcli", run_name="__main__")
     except SystemExit as end:
-        if end.code not in (0, None, PartlyError.exit_code):
+        if end.code not in (0, None, PartlyError.exit_code, CheckError.exit_code):
             return f"a driver ended with exit code {end.code}; see {log}"
     return ""
 

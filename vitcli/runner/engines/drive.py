@@ -91,6 +91,8 @@ class Drive:
             for found in events:
                 if isinstance(found.event, Ended) and found.event.exit == InUseError.exit_code:
                     busy.append(found.folder)
+                    if not engine.stopping:
+                        engine.waiting.extend(self.more())
                     continue
                 self._handle(found)
                 if self.gives_up(found):

@@ -124,7 +124,7 @@ def _find_full_checkpoints(work: StudyWork) -> list[Path]:
     return [folder for folder in folders if any(folder.glob(f"*/{TENSORS}"))]
 
 
-def _free_name(path: Path, word: str) -> Path:
+def free_name(path: Path, word: str) -> Path:
     """Return a path beside another one that does not exist, such as ``seed0.old1``."""
     numbered = (path.with_name(f"{path.name}.{word}{n}") for n in itertools.count(1))
     return next(free for free in numbered if not os.path.lexists(free))
@@ -140,14 +140,14 @@ def _clear_folder(work: StudyWork, trial: Trial, on_event: Callable[[TrialEvent]
     if run.exists and trial.folder in work.replaced:
         with run.lock(timeout=ORPHAN_SECONDS):
             # A half-deleted run under its own name would look like other files.
-            run.path.rename(trash := _free_name(run.path, "old"))
+            run.path.rename(trash := free_name(run.path, "old"))
             left = [str(trash)] if trash.is_symlink() else remove_run(trash)
             texts = [f"not removed, because vitcli did not write it: {path}" for path in left]
     elif run.exists and work.states[trial.folder].state == "stale":
         with contextlib.suppress(InUseError), run.lock(timeout=0):
             record = trial_state(trial, run, work.study.threads)
             if record.state == "stale":  # no other driver was here first
-                target = _free_name(run.path, "stale")
+                target = free_name(run.path, "stale")
                 run.path.rename(target)
                 texts = [f"stale, kept as {target.name}: {record.reason}"]
     for text in texts:
