@@ -38,7 +38,7 @@ from vitcli.runner.data.cache import Decoded, array_file, load_or_build
 from vitcli.runner.data.catalogue import DataInfo
 from vitcli.runner.data.corrections import apply_corrections, read_corrections
 from vitcli.runner.data.extras import read_extras
-from vitcli.runner.data.find import Listener, own_path
+from vitcli.runner.data.find import own_path
 from vitcli.runner.data.folds import divide, hold_out_groups
 from vitcli.runner.data.formats.npz import list_arrays
 from vitcli.runner.data.labels import notes_on_names, notes_on_pairs, same_group
@@ -52,7 +52,7 @@ from vitcli.runner.data.pictures import (
     quiet_pillow,
 )
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.text import listed, percent, printable, quantity
+from vitcli.runner.text import Listener, listed, percent, printable, quantity
 
 Read = TypeVar("Read")
 DEFAULT_SIZE = (32, 32)

@@ -1,6 +1,6 @@
 """Measurement of a trained run on a split of its data set."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, f
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import describe_one_answer, describe_undefined, save_outputs
 from vitcli.runner.run.record import RunRecord, read_record
-from vitcli.runner.text import ignore_message, join_words, percent, quantity
+from vitcli.runner.text import Listener, ignore_message, join_words, percent, quantity
 
 MOST_COLUMNS = 20
 RESERVED = ("classes", "confusion", "notes", "files", "next")
@@ -128,7 +128,7 @@ def evaluate_run(
     split: str = "test",
     tta: bool = False,
     predictions: Path | None = None,
-    on_message: Callable[[str], None] = ignore_message,
+    on_message: Listener = ignore_message,
     **options: Any,
 ) -> Evaluation:
     """Measure a run on its own data set, in fp32; ``options`` are those of ``load_trained_run``."""

@@ -30,16 +30,15 @@ from vitcli.runner.run.folder import (
     steps,
 )
 from vitcli.runner.run.record import EDITED, read_record
-from vitcli.runner.text import ignore_message
+from vitcli.runner.text import Listener, ignore_message
 
 DEFAULT_MODEL = "cifar10-pocket"
 UNTRAINED = "its head was never trained, so its classes mean nothing; train the run first"
 """Of a run with ``new_head``."""
-Listener = Callable[[str], None]
 
 
 def run_weights(
-    run: RunDir, step: int | None = None, on_message: Callable[[str], None] = warnings.warn
+    run: RunDir, step: int | None = None, on_message: Listener = warnings.warn
 ) -> dict[str, Tensor]:
     """Return the weights of a checkpoint, the last by default; with EMA the averaged weights.
 
@@ -90,7 +89,7 @@ def load_model(
     run: RunDir | str | Path,
     device: str = "cpu",
     step: int | None = None,
-    on_message: Callable[[str], None] = warnings.warn,
+    on_message: Listener = warnings.warn,
 ) -> ImageModel:
     """Return the trained model of a run in eval mode.
 
@@ -113,7 +112,7 @@ def load_module(
     spec: ExperimentSpec,
     device: str = "cpu",
     step: int | None = None,
-    on_message: Callable[[str], None] = warnings.warn,
+    on_message: Listener = warnings.warn,
 ) -> nn.Module:
     """Return the whole trained module of a run in eval mode."""
     weights = run_weights(run, step, on_message)
@@ -133,7 +132,7 @@ def final_step(run: RunDir) -> int:
 
 
 def encoder_weights(
-    run: RunDir, step: int | None = None, on_message: Callable[[str], None] = warnings.warn
+    run: RunDir, step: int | None = None, on_message: Listener = warnings.warn
 ) -> dict[str, Tensor]:
     """Return the weights that another training may start from."""
     name = task_class(run.spec()).encoder_name

@@ -6,7 +6,7 @@ a checkpoint. No file is a pickle.
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -30,6 +30,7 @@ from vitcli.runner.files import (
 )
 from vitcli.runner.run.folder import MANIFEST, TENSORS, RunDir, delete_step, step_folders, steps
 from vitcli.runner.run.record import Measured, Seconds
+from vitcli.runner.text import Listener
 
 FORMAT = 2
 WEIGHTS = "weights.safetensors"
@@ -165,7 +166,7 @@ def _is_complete(manifest: dict[str, Any], name: str) -> bool:
     )
 
 
-def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkpoint | None:
+def latest_checkpoint(folder: Path, on_message: Listener) -> Checkpoint | None:
     """Return the newest undamaged checkpoint, and report damaged ones; None if there is none."""
     damage: list[InputError] = []
     for step in steps(folder):
@@ -185,7 +186,7 @@ def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkp
     return None
 
 
-def resumable_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkpoint | None:
+def resumable_checkpoint(folder: Path, on_message: Listener) -> Checkpoint | None:
     checkpoint = latest_checkpoint(folder, on_message)
     if checkpoint is None:
         on_message("there is no checkpoint yet; starting at step 0")

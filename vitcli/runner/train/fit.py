@@ -1,6 +1,6 @@
 """A training that Python drives, one epoch at a time, with a model and images from anywhere."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.build import new_module, without_memory
 from vitcli.runner.experiment.config import SIZES, Experiment
 from vitcli.runner.run.folder import RunDir, is_effectively_empty
+from vitcli.runner.text import Listener
 from vitcli.runner.train.build import settings
 from vitcli.runner.train.contract import are_same
 from vitcli.runner.train.finish import finish
@@ -83,9 +84,7 @@ def epochs(training: Training) -> Iterator[Epoch]:
         yield {"epoch": epoch + 1, "train_loss": loss, f"test_{headline}": measured[headline]}
 
 
-def saved_epochs(
-    training: Training, folder: Path, on_message: Callable[[str], None]
-) -> Iterator[Epoch]:
+def saved_epochs(training: Training, folder: Path, on_message: Listener) -> Iterator[Epoch]:
     """Train into a run folder, and yield the numbers of each epoch."""
     run = RunDir(folder)
     spec = training.spec

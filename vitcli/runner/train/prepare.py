@@ -30,7 +30,7 @@ from vitcli.runner.run.checkpoint import Checkpoint, resumable_checkpoint
 from vitcli.runner.run.folder import RUNS, RunDir, default_path, find_run
 from vitcli.runner.run.listing import refuse_foreign_files
 from vitcli.runner.run.record import RunRecord, describe_other_images, headline_key, read_record
-from vitcli.runner.text import ignore_message, listed, quantity
+from vitcli.runner.text import Listener, ignore_message, listed, quantity
 from vitcli.runner.train.build import build_training, compile_training, settings
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import (
@@ -75,7 +75,7 @@ class Request:
     track: tuple[str, ...] = ()
     """Names of trackers, which show the run while it trains."""
     on_event: Callable[[Event], None] = ignore_message
-    on_message: Callable[[str], None] = ignore_message
+    on_message: Listener = ignore_message
     load: Callable[..., DataSet] = load_data
     """Reads the data set."""
 
