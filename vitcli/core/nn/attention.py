@@ -89,16 +89,12 @@ def check_shares(weights: Tensor, shape: tuple[int, ...], part: nn.Module) -> No
     where = f"{type(part).__name__}.weights"
     if tuple(weights.shape) != shape:
         raise NoMapError(f"{where} returned the shape {tuple(weights.shape)}, needed {shape}")
-    sums = weights.detach().sum(-1)
+    sums = weights.detach().sum(-1).flatten()
     if not torch.allclose(sums, torch.ones_like(sums), atol=TOLERANCE, rtol=0):
-        raise NoMapError(f"{where}: rows must sum to 1, and one sums to {_farthest(sums):.4g}")
+        farthest = sums[(sums - 1).abs().nan_to_num(torch.inf).argmax()].item()
+        raise NoMapError(f"{where}: rows must sum to 1, and one sums to {farthest:.4g}")
     if weights.min() < -TOLERANCE:
         raise NoMapError(f"{where}: weights must not be negative, got {weights.min():.4g}")
-
-
-def _farthest(sums: Tensor) -> float:
-    sums = sums.flatten()
-    return sums[(sums - 1).abs().nan_to_num(torch.inf).argmax()].item()
 
 
 def build_scale(name: str, shape: TokenShape) -> nn.Module:

@@ -59,7 +59,7 @@ WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 YAML = (".yaml", ".yml")
 MAX_ECHO = 100
 """Number of characters that an error repeats of a name that no run has."""
-Status = Literal["running", "interrupted", "finished", "diverged", "failed"]
+Status = Literal["finished", "diverged", "failed", "interrupted", "running"]
 """State in status.json."""
 RESULT_STATES: tuple[Status, ...] = ("finished", "diverged")
 """The states of a run that has a result; such a run is not trained again."""

@@ -85,20 +85,9 @@ def _draw_similarity(maps: np.ndarray) -> Figure:
     maps = maps[:: steps[0], :: steps[1]]
     rows, columns = maps.shape[:2]
     size = 5.6 / max(rows, columns)
-    figsize = (max(columns * size + 1.2, 4.5), rows * size + 0.3)
-    figure = Figure(figsize=figsize, layout="compressed")
-    grid = figure.subplots(rows, columns, squeeze=False)
-    image = draw_map_grid(
-        grid,
-        maps,
-        row_names=_numbered("row", rows, steps[0]),
-        column_names=_numbered("column", columns, steps[1]),
-        cmap="cividis",
-        vmin=maps.min(),
-        vmax=1,
-    )
-    add_colour_bar(figure, image, grid, "cosine similarity")
-    return figure
+    figsize = (columns * size + 1.2, rows * size + 0.3)
+    names = _numbered("row", rows, steps[0]), _numbered("column", columns, steps[1])
+    return _draw_maps(maps, figsize, names, (maps.min(), 1), "cosine similarity")
 
 
 def _numbered(word: str, count: int, step: int) -> list[str]:
@@ -107,20 +96,25 @@ def _numbered(word: str, count: int, step: int) -> list[str]:
 
 def _draw_biases(maps: np.ndarray) -> Figure:
     layers, heads = maps.shape[:2]
-    figsize = (max(1.2 + 0.9 * heads, 4.5), 0.4 + 0.9 * layers)
-    figure = Figure(figsize=figsize, layout="compressed")
-    grid = figure.subplots(layers, heads, squeeze=False)
+    figsize = (1.2 + 0.9 * heads, 0.4 + 0.9 * layers)
+    names = [f"layer {i + 1}" for i in range(layers)], [f"head {i + 1}" for i in range(heads)]
     largest = np.abs(maps).max() or 1.0
-    image = draw_map_grid(
-        grid,
-        maps,
-        row_names=[f"layer {layer + 1}" for layer in range(layers)],
-        column_names=[f"head {head + 1}" for head in range(heads)],
-        cmap="cividis",
-        vmin=-largest,
-        vmax=largest,
-    )
-    add_colour_bar(figure, image, grid, "added to the score")
+    return _draw_maps(maps, figsize, names, (-largest, largest), "added to the score")
+
+
+def _draw_maps(
+    maps: np.ndarray,
+    figsize: tuple[float, float],
+    names: tuple[list[str], list[str]],
+    limits: tuple[float, float],
+    label: str,
+) -> Figure:
+    figure = Figure(figsize=(max(figsize[0], 4.5), figsize[1]), layout="compressed")
+    grid = figure.subplots(*maps.shape[:2], squeeze=False)
+    rows, columns = names
+    options: dict[str, Any] = {"row_names": rows, "column_names": columns, "cmap": "cividis"}
+    image = draw_map_grid(grid, maps, **options, vmin=limits[0], vmax=limits[1])
+    add_colour_bar(figure, image, grid, label)
     return figure
 
 
