@@ -14,11 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from vitcli.core.data.source import Images
 from vitcli.core.generated.drawing import (
     SIDE,
     Uniform,
-    draw_splits,
     finish,
     pixel_axes,
     rotate,
@@ -41,14 +39,6 @@ CLASSES = {
     for orientation, tangent in TANGENTS.items()
     for width, period in PERIODS.items()
 }
-CLASS_NAMES: tuple[str, ...] = tuple(CLASSES)
-
-
-def gratings(
-    num_train: int = 10_000, num_test: int = 2_000, seed: int = 0
-) -> tuple[Images, Images]:
-    """Return training and test images (N, 3, 32, 32); class counts differ by at most one image."""
-    return draw_splits(tuple(CLASSES.values()), draw, num_train, num_test, seed)
 
 
 def draw(grating: Grating, num_images: int, generator: Generator) -> Tensor:

@@ -16,12 +16,10 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from vitcli.core.data.source import Images
 from vitcli.core.generated.drawing import (
     Uniform,
     add_distractors,
     draw_background,
-    draw_splits,
     finish,
     paint,
     pixel_axes,
@@ -106,12 +104,6 @@ CLASSES: dict[str, tuple[Placed, ...]] = {
     for names, parts in PAIRS.items()
     for index, name in enumerate(names)
 }
-CLASS_NAMES: tuple[str, ...] = tuple(CLASSES)
-
-
-def scenes(num_train: int = 10_000, num_test: int = 2_000, seed: int = 0) -> tuple[Images, Images]:
-    """Return training and test images (N, 3, 32, 32); class counts differ by at most one image."""
-    return draw_splits(tuple(CLASSES.values()), draw, num_train, num_test, seed)
 
 
 def draw(parts: tuple[Placed, ...], num_images: int, generator: Generator) -> Tensor:

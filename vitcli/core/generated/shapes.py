@@ -11,13 +11,11 @@ Axes: n images of a chunk, H W pixels; x to the right, y down, in pixels.
 
 from torch import Generator, Tensor
 
-from vitcli.core.data.source import Images
 from vitcli.core.generated.drawing import (
     Part,
     Uniform,
     add_distractors,
     draw_background,
-    draw_splits,
     finish,
     paint,
     pixel_axes,
@@ -50,12 +48,6 @@ CLASSES: dict[str, tuple[Row, ...]] = {
     for names, rows in PAIRS.items()
     for name, order in zip(names, (rows, rows[::-1]), strict=True)
 }
-CLASS_NAMES: tuple[str, ...] = tuple(CLASSES)
-
-
-def shapes(num_train: int = 10_000, num_test: int = 2_000, seed: int = 0) -> tuple[Images, Images]:
-    """Return training and test images (N, 3, 32, 32); class counts differ by at most one image."""
-    return draw_splits(tuple(CLASSES.values()), draw, num_train, num_test, seed)
 
 
 def draw(rows: tuple[Row, ...], num_images: int, generator: Generator) -> Tensor:

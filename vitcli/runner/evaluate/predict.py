@@ -140,10 +140,8 @@ class Predictor:
 
 def describe_model(run: RunDir, spec: ExperimentSpec) -> str:
     """Return a line that names the model and its data set, and one for each thing to know of it."""
-    record, kind = read_record(run), "bundled model" if run.is_bundled else "run"
-    notes = [UNTRAINED] if record.new_head else []
-    lines = [f"note: {note}" for note in notes]
-    return "\n".join([f"{kind} {run.name} ({spec.data.name})", *lines])
+    text = f"{'bundled model' if run.is_bundled else 'run'} {run.name} ({spec.data.name})"
+    return f"{text}\nnote: {UNTRAINED}" if read_record(run).new_head else text
 
 
 def report_of(run: str, done: Sequence[Prediction], num_top: int, judged: bool) -> Report:

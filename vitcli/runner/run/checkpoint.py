@@ -125,10 +125,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
     try:
-        tensors = safetensors.torch.load(content)
+        return safetensors.torch.load(content)
     except (SafetensorError, ValueError, KeyError) as error:
         raise InputError(f"{path}: checkpoint is damaged: {error}") from error
-    return tensors
 
 
 def parse_manifest(content: bytes, path: Path) -> dict[str, Any]:

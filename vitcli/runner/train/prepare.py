@@ -213,9 +213,6 @@ def chosen_folder(experiment: Experiment, request: Request) -> RunDir:
 
 
 def with_run_of_teacher(experiment: Experiment, request: Request, run: RunDir) -> Experiment:
-    spec = experiment.spec
-    if not (spec.task.has_teacher or spec.pretrain):
-        return experiment
     spec = with_known_teacher(experiment.spec, None if request.rerun else run)
     return replace(experiment, spec=spec)
 
