@@ -139,24 +139,20 @@ def limit_images(images: Images, spec: ExperimentSpec) -> Images:
     return evenly_spaced(images, limit * LIMITED) if limit else images
 
 
-def eval_batches(
-    images: Images, *, mean: Sequence[float], std: Sequence[float], batch_size: int
-) -> Iterator[Batch]:
-    """Yield all images in their order, normalised. The last batch may be smaller."""
-    channels = channels_on_device(mean, std, images.pixels.device)
-    for start in range(0, len(images), batch_size):
-        part = slice(start, start + batch_size)
+def split_batches(images: Images, spec: ExperimentSpec) -> Iterator[Batch]:
+    """Yield the images that ``limit_images`` leaves in their order, normalised.
+
+    The batches suit the device; the last one may be smaller.
+    """
+    assert spec.data.mean is not None
+    assert spec.data.std is not None
+    images, device = limit_images(images, spec), images.pixels.device
+    channels = channels_on_device(spec.data.mean, spec.data.std, device)
+    size = images_at_once(device)
+    for start in range(0, len(images), size):
+        part = slice(start, start + size)
         normal = aug.standardize(images.pixels[part], *channels)
         yield {"images": normal, "targets": images.labels[part]}
-
-
-def split_batches(images: Images, spec: ExperimentSpec) -> Iterator[Batch]:
-    """Yield the images that ``limit_images`` leaves, in batches that suit the device."""
-    mean, std = spec.data.mean, spec.data.std
-    assert mean is not None
-    assert std is not None
-    size = images_at_once(images.pixels.device)
-    return eval_batches(limit_images(images, spec), mean=mean, std=std, batch_size=size)
 
 
 def _draw_all(
