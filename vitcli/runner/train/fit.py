@@ -11,6 +11,7 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.own import GivenModel
 from vitcli.core.spec.families import model_spec
+from vitcli.core.torch_use import evaluating
 from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError, DivergedError
 from vitcli.runner.experiment import own_code
@@ -45,15 +46,13 @@ def fitting_model(model: nn.Module, data: DataSet) -> ImageModel:
             raise ConfigError(f"fit: {type(model).__name__} has no parameter to train")
         given = GivenModel(model_spec(family="resnet18", **sizes), model)
         pixels = data.test.pixels[:2].to(next(model.parameters()).device)
-        was_training = model.training
+        given.train(model.training)
         try:
-            with torch.no_grad():
-                given.eval()(data.normalize(pixels))
+            with torch.no_grad(), evaluating(given):
+                given(data.normalize(pixels))
         except (ValueError, RuntimeError, TypeError) as error:
             shape = "x".join(map(str, pixels.shape[1:]))
             raise ConfigError(f"fit: images of {shape} (channels first): {error}") from error
-        finally:
-            given.train(was_training)
         return given
     for name, theirs in sizes.items():
         if (ours := getattr(model.spec, name)) != theirs:
