@@ -22,12 +22,7 @@ from vitcli.core.data.source import Images
 from vitcli.runner.data.arrays import Size, arranged, require_memory
 from vitcli.runner.data.cache import Decoded, array_file, load_or_build
 from vitcli.runner.data.catalogue import CatalogueRow
-from vitcli.runner.data.find import (
-    Source,
-    cache_root,
-    explain_write_errors,
-    original_files,
-)
+from vitcli.runner.data.find import Source, cache_root, explain_write_errors, original_files
 from vitcli.runner.data.folder import list_folder
 from vitcli.runner.data.listing import PictureFolder, file_version
 from vitcli.runner.data.picture_reader import read_labelled, refuse_unreadable

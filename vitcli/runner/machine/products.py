@@ -68,10 +68,7 @@ def flops(size: Size) -> int:
 
 
 def warn_if_emulated(
-    precision: str,
-    device_name: str,
-    on_message: Listener,
-    instead: str = "type --precision fp32",
+    precision: str, device_name: str, on_message: Listener, instead: str = "type --precision fp32"
 ) -> None:
     """Say how slow bf16 is on a CPU that emulates it. Commands measure this once, workers never."""
     if precision != "bf16" or pick_device(device_name).type != "cpu":

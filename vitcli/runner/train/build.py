@@ -165,10 +165,7 @@ LIMIT = LimitReport()
 
 
 def compile_task(
-    task: Task,
-    batches: Iterable[Batch],
-    autocast: torch.dtype | None,
-    on_message: Listener,
+    task: Task, batches: Iterable[Batch], autocast: torch.dtype | None, on_message: Listener
 ) -> bool:
     """Set ``task.network`` to the compiled module, if the experiment asks for it.
 

@@ -34,10 +34,7 @@ NO_TENSORS = ("drop_path", "attn_drop", "proj_drop", "pos_drop", "init")
 
 
 def initial_module(
-    spec: ExperimentSpec,
-    data: DataSet,
-    first: RunDir | Path | None,
-    on_message: Listener,
+    spec: ExperimentSpec, data: DataSet, first: RunDir | Path | None, on_message: Listener
 ) -> nn.Module:
     """Return the module to train, with the encoder of the run or file ``first`` if there is one."""
     for source in _sources(spec, first):
@@ -132,10 +129,7 @@ def start_head_from_probe(
 
 
 def load_initial_weights(
-    model: ImageModel,
-    source: RunDir,
-    on_message: Listener,
-    class_names: Sequence[str] = (),
+    model: ImageModel, source: RunDir, on_message: Listener, class_names: Sequence[str] = ()
 ) -> None:
     """Copy the weights of a run's encoder.
 
