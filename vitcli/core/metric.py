@@ -71,43 +71,32 @@ class Metric:
 
 percent = partial(Metric, scale=100, unit="%", digits=2, short_digits=1)
 error = partial(Metric, short_digits=3, higher_is_better=False)
-accuracy_of_outputs = partial(
-    percent,
-    condense="vitcli.core.metrics.stored:condense",
-    per_image="vitcli.core.metrics.stored:correct",
-)
+STORED = "vitcli.core.metrics.stored"
+accuracy_of_outputs = partial(percent, condense=f"{STORED}:condense", per_image=f"{STORED}:correct")
 """An accuracy whose outputs are ``logits`` (N, K) and ``labels`` (N,)."""
 
+OF_LOGITS = "vitcli.core.metrics.classification"
 ACCURACY = accuracy_of_outputs(
-    name="accuracy",
-    label="accuracy",
-    short="acc",
-    of_logits="vitcli.core.metrics.classification:accuracy",
+    name="accuracy", label="accuracy", short="acc", of_logits=f"{OF_LOGITS}:accuracy"
 )
 
 _ROWS = (
     ACCURACY,
-    error(name="loss", label="loss", of_logits="vitcli.core.metrics.classification:cross_entropy"),
-    percent(
-        name="top5_accuracy",
-        label="top-5 accuracy",
-        of_logits="vitcli.core.metrics.classification:top5_accuracy",
-    ),
+    error(name="loss", label="loss", of_logits=f"{OF_LOGITS}:cross_entropy"),
+    percent(name="top5_accuracy", label="top-5 accuracy", of_logits=f"{OF_LOGITS}:top5_accuracy"),
     percent(
         name="calibration_error",
         label="calibration error",
         higher_is_better=False,
         has_prefix=False,
-        of_logits="vitcli.core.metrics.classification:calibration_error",
+        of_logits=f"{OF_LOGITS}:calibration_error",
     ),
     percent(
         name="balanced_accuracy",
         label="balanced accuracy",
-        of_logits="vitcli.core.metrics.classification:balanced_accuracy",
+        of_logits=f"{OF_LOGITS}:balanced_accuracy",
     ),
-    percent(
-        name="macro_f1", label="macro-F1", of_logits="vitcli.core.metrics.classification:macro_f1"
-    ),
+    percent(name="macro_f1", label="macro-F1", of_logits=f"{OF_LOGITS}:macro_f1"),
 )
 METRICS = Registry[Metric]("metric")
 METRICS |= {metric.name: metric for metric in _ROWS}

@@ -1,13 +1,13 @@
 """How vitcli uses torch: mixed precision, optimisers that begin at once, and copies."""
 
 import itertools
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from inspect import unwrap
 from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=Optimizer)
@@ -21,6 +21,17 @@ def autocast_to(device: torch.device, dtype: torch.dtype | None) -> AbstractCont
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     """Return a context in which autocast is off, for arithmetic that needs fp32."""
     return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into evaluation mode in the block, and then into its mode of before."""
+    was_training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(was_training)
 
 
 def without_compiler(cls: type[AnyOptimizer]) -> type[AnyOptimizer]:

@@ -6,7 +6,7 @@ import re
 import shlex
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ LABEL = re.compile(r"(\s*\S.*?\s{2,})(?=\S)")
 """The label of a line such as ``folder    runs/...``, with the spaces after it."""
 UNBROKEN = re.compile(r"\[[^\]]{1,30}\]|\d %|vitcli [a-z-]+ [^;,)]*|(?<!\w)'[^'\n]{1,60}'(?!\w)")
 """An interval, a percentage, and commands and quotes, which a terminal copies as one line."""
+Listener = Callable[[str], None]
+"""Receives a message for the user."""
 
 
 def ignore_message(_: object) -> None:

@@ -10,18 +10,19 @@ from torch.testing import assert_close
 from tests.core.trainings import epoch_batches
 from vitcli.core.data import augment as aug
 from vitcli.core.data.batches import (
+    IMAGES_AT_ONCE,
     THREAD,
     DrawnAhead,
     augmented_batch,
     channels_on_device,
     epoch_order,
     epoch_rows,
-    eval_batches,
+    split_batches,
 )
 from vitcli.core.data.policy import OPS
 from vitcli.core.data.source import Images
 from vitcli.core.randomness import keyed_generator
-from vitcli.core.spec import AugmentSpec
+from vitcli.core.spec import AugmentSpec, DataSpec, ExperimentSpec
 from vitcli.core.spec.data import MIN_ALPHA
 
 B, H, W = 12, 7, 9
@@ -144,8 +145,10 @@ def test_copies_repeat_their_pixels_in_another_order():
     assert not torch.equal(epoch_order(40, 0, 0), epoch_order(40, 0, 2))
 
 
-def test_evaluation_keeps_the_order_and_the_smaller_last_batch():
-    parts = list(eval_batches(images(), mean=MEAN, std=STD, batch_size=16))
+def test_evaluation_keeps_the_order_and_the_smaller_last_batch(monkeypatch):
+    monkeypatch.setitem(IMAGES_AT_ONCE, "cpu", 16)
+    spec = ExperimentSpec(data=DataSpec(mean=MEAN, std=STD))
+    parts = list(split_batches(images(), spec))
     assert [len(part["images"]) for part in parts] == [16, 16, 8]
     assert_close(torch.cat([part["images"] for part in parts]), normal(images().pixels))
 

@@ -177,7 +177,7 @@ def test_a_generated_data_set_is_canonical_and_described_without_drawing_it(
 ):
     data = load_data(DataSpec(name=name, val_split=100))
     assert data.data_hash == load_data(DataSpec(name=name)).data_hash
-    monkeypatch.setattr(f"vitcli.core.generated.{name}.draw_splits", None)
+    monkeypatch.setattr(f"vitcli.core.generated.{name}.draw", None)
     info = describe_data(DataSpec(name=name, val_split=100))
     facts = (data.img_size, data.in_chans, data.class_names, len(data.train), len(data.test))
     assert facts == (info.img_size, info.in_chans, info.class_names, info.num_train, info.num_test)

@@ -200,7 +200,7 @@ def test_what_is_wrong_with_a_checkpoint_is_said_by_the_sizes_of_its_files(tmp_p
     def refuse(path):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(folder, "read_json", refuse)
+    monkeypatch.setattr(folder.files, "read_json", refuse)
     assert "Permission denied" in run.checkpoint_problem(4)
 
 

@@ -188,7 +188,7 @@ def test_a_kill_while_saving_loses_no_saved_trial(study, monkeypatch, suffix, is
 
     plan = plan_study(study, ROOT, (), rerun=("full",))
     with monkeypatch.context() as patch:
-        patch.setattr(store, "commit", die)
+        patch.setattr(store.files, "commit", die)
         with pytest.raises(KeyboardInterrupt):
             save_results(plan, SAVED, "full/seed0")
     assert accuracies() == before

@@ -13,13 +13,7 @@ import torch
 from torch import Tensor
 
 from vitcli.core.data import augment as aug
-from vitcli.core.data.policy import (
-    Size,
-    apply_policy,
-    draw_matrices,
-    draw_rand_augment,
-    draw_trivial_augment,
-)
+from vitcli.core.data import policy
 from vitcli.core.data.policy_at_once import apply_at_once, draw_settings
 from vitcli.core.data.source import Images, evenly_spaced
 from vitcli.core.randomness import keyed_generator
@@ -99,7 +93,7 @@ def augmented_batch(
     if "flip" in rows:
         x = aug.flip(x, rows["flip"])
     if "op" in rows:
-        x = apply_policy(x, rows["op"], rows["strength"], rows["matrix"])
+        x = policy.apply_policy(x, rows["op"], rows["strength"], rows["matrix"])
     elif "matrix" in rows:
         x = apply_at_once(x, rows)
     if "uniform" in rows:
@@ -139,24 +133,20 @@ def limit_images(images: Images, spec: ExperimentSpec) -> Images:
     return evenly_spaced(images, limit * LIMITED) if limit else images
 
 
-def eval_batches(
-    images: Images, *, mean: Sequence[float], std: Sequence[float], batch_size: int
-) -> Iterator[Batch]:
-    """Yield all images in their order, normalised. The last batch may be smaller."""
-    channels = channels_on_device(mean, std, images.pixels.device)
-    for start in range(0, len(images), batch_size):
-        part = slice(start, start + batch_size)
+def split_batches(images: Images, spec: ExperimentSpec) -> Iterator[Batch]:
+    """Yield the images that ``limit_images`` leaves in their order, normalised.
+
+    The batches suit the device; the last one may be smaller.
+    """
+    assert spec.data.mean is not None
+    assert spec.data.std is not None
+    images, device = limit_images(images, spec), images.pixels.device
+    channels = channels_on_device(spec.data.mean, spec.data.std, device)
+    size = images_at_once(device)
+    for start in range(0, len(images), size):
+        part = slice(start, start + size)
         normal = aug.standardize(images.pixels[part], *channels)
         yield {"images": normal, "targets": images.labels[part]}
-
-
-def split_batches(images: Images, spec: ExperimentSpec) -> Iterator[Batch]:
-    """Yield the images that ``limit_images`` leaves, in batches that suit the device."""
-    mean, std = spec.data.mean, spec.data.std
-    assert mean is not None
-    assert std is not None
-    size = images_at_once(images.pixels.device)
-    return eval_batches(limit_images(images, spec), mean=mean, std=std, batch_size=size)
 
 
 def _draw_all(
@@ -195,18 +185,18 @@ def _draw_all(
 
 
 def _draw_policy(
-    spec: AugmentSpec, num_images: int, size: Size, seed: int, epoch: int, at_once: bool
+    spec: AugmentSpec, num_images: int, size: policy.Size, seed: int, epoch: int, at_once: bool
 ) -> Draws:
     generator = keyed_generator(seed, epoch, "policy")
     if spec.policy == "rand_augment":
-        op, strength = draw_rand_augment(
+        op, strength = policy.draw_rand_augment(
             num_images, size, spec.rand_num_ops, spec.rand_magnitude, generator
         )
     else:
-        op, strength = draw_trivial_augment(num_images, generator)
+        op, strength = policy.draw_trivial_augment(num_images, generator)
     if at_once:
         return draw_settings(op, strength, size)
-    return {"op": op, "strength": strength, "matrix": draw_matrices(op, strength, size)}
+    return {"op": op, "strength": strength, "matrix": policy.draw_matrices(op, strength, size)}
 
 
 THREAD = "epoch-draws"

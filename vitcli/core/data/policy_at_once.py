@@ -12,21 +12,13 @@ import math
 import torch
 from torch import Tensor
 
-from vitcli.core.data.policy import (
-    OPS,
-    Size,
-    draw_matrices,
-    grey,
-    nearest_pixels,
-    smooth,
-    take_pixels,
-)
+from vitcli.core.data import policy
 
 NEVER = 2**30
 """A divisor that makes every number of pixels zero."""
 
 
-def draw_settings(op: Tensor, strength: Tensor, size: Size) -> dict[str, Tensor]:
+def draw_settings(op: Tensor, strength: Tensor, size: policy.Size) -> dict[str, Tensor]:
     """Return the settings of drawn operations (N, k): the tables that ``apply_at_once`` reads.
 
     ``tone`` (N, k, 3): the share of the image, the share of the other picture, and the divisor of
@@ -34,7 +26,7 @@ def draw_settings(op: Tensor, strength: Tensor, size: Size) -> dict[str, Tensor]
     whether it is the smoothed image, and whether levels are replaced by their ranks. ``level``
     (N, k, 5): the bits to keep, the first level to invert, and three numbers of ``stretch``.
     """
-    chosen = {name: op == place for place, name in enumerate(OPS)}
+    chosen = {name: op == place for place, name in enumerate(policy.OPS)}
     is_blend = chosen["brightness"] | chosen["color"] | chosen["contrast"] | chosen["sharpness"]
     is_auto, is_equal = chosen["auto_contrast"], chosen["equalize"]
     factor = torch.where(is_blend, strength, 1.0)
@@ -49,7 +41,7 @@ def draw_settings(op: Tensor, strength: Tensor, size: Size) -> dict[str, Tensor]
         torch.where(is_equal, 2, NEVER),
     ]
     return {
-        "matrix": draw_matrices(op, strength, size),
+        "matrix": policy.draw_matrices(op, strength, size),
         "tone": torch.stack([factor, 1 - factor, num_pixels], dim=-1),
         "choice": torch.stack([chosen["color"], chosen["sharpness"], is_equal], dim=-1),
         "level": torch.stack([row.int() for row in level], dim=-1),
@@ -59,7 +51,7 @@ def draw_settings(op: Tensor, strength: Tensor, size: Size) -> dict[str, Tensor]
 def apply_at_once(images: Tensor, settings: dict[str, Tensor]) -> Tensor:
     """Apply the k operations of rows of ``draw_settings``: (B, C, H, W) uint8 -> the same."""
     height, width = images.shape[-2:]
-    index, is_inside = nearest_pixels(settings["matrix"], (height, width))  # (B, k, H W)
+    index, is_inside = policy.nearest_pixels(settings["matrix"], (height, width))  # (B, k, H W)
     levels = torch.arange(256, dtype=torch.uint8, device=images.device)
     every = levels.expand(*images.shape[:2], 256).contiguous()
     bits, first, *numbers = settings["level"][..., None, None].unbind(2)  # each (B, k, 1, 1)
@@ -69,7 +61,7 @@ def apply_at_once(images: Tensor, settings: dict[str, Tensor]) -> Tensor:
         *(row.unbind(1) for row in rounds), strict=True
     ):
         is_grey, is_smooth, is_equal = choice[..., None, None, None].unbind(1)  # (B, 1, 1, 1)
-        images = take_pixels(images, place, inside)
+        images = policy.take_pixels(images, place, inside)
         table = stretch(images, every, table, is_equal[..., 0], *stretching)
         images = mix_tones(images, tone, is_grey, is_smooth)
         images = table.gather(2, images.flatten(2)).view_as(images)
@@ -81,10 +73,10 @@ def mix_tones(images: Tensor, tone: Tensor, is_grey: Tensor, is_smooth: Tensor) 
     share, rest, num_pixels = tone[..., None, None, None].unbind(1)  # (B, 1, 1, 1)
     if images.shape[1] == 1:  # grey already
         share, rest = torch.where(is_grey, 1, share), torch.where(is_grey, 0, rest)
-    luma = grey(images)
+    luma = policy.grey(images)
     total = luma.sum(dim=(1, 2, 3), keepdim=True, dtype=torch.int64).float()
     mean = (total.double() / num_pixels).float()  # compiled code divides only doubles exactly
-    other = torch.where(is_smooth, smooth(images), torch.where(is_grey, luma, mean))
+    other = torch.where(is_smooth, policy.smooth(images), torch.where(is_grey, luma, mean))
     return (share * images + rest * other).clamp_(0, 255).long()
 
 

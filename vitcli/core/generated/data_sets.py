@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import NamedTuple
 
@@ -13,10 +14,11 @@ class GeneratedSet(NamedTuple):
     """``draw`` takes the numbers of training and test images. ``code`` holds all that draws."""
 
     class_names: tuple[str, ...]
-    draw: Callable[[int, int], tuple[Images, Images]]
+    draw: Callable[..., tuple[Images, Images]]
     code: tuple[ModuleType, ...]
 
 
 def generated_set(name: str) -> GeneratedSet:
     module = importlib.import_module(f"{__package__}.{name}")
-    return GeneratedSet(module.CLASS_NAMES, getattr(module, name), (module, drawing))
+    draw = partial(drawing.draw_splits, tuple(module.CLASSES.values()), module.draw)
+    return GeneratedSet(tuple(module.CLASSES), draw, (module, drawing))

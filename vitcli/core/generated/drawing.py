@@ -35,7 +35,7 @@ def draw_splits(
     draw: Callable[[Parts, int, Generator], Tensor],
     num_train: int,
     num_test: int,
-    seed: int,
+    seed: int = 0,
 ) -> tuple[Images, Images]:
     """Draw training and test images; ``draw`` draws images of one class."""
     return (

@@ -14,16 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from vitcli.core.data.source import Images
-from vitcli.core.generated.drawing import (
-    SIDE,
-    Uniform,
-    draw_splits,
-    finish,
-    pixel_axes,
-    rotate,
-    saturated_color,
-)
+from vitcli.core.generated import drawing
 
 TANGENTS = {"upright": 0.0, "diagonal": math.sqrt(2) - 1, "level": 1.0}
 """Orientation -> tangent of half the angle of the wave: 0, 45 and 90 degrees."""
@@ -41,24 +32,16 @@ CLASSES = {
     for orientation, tangent in TANGENTS.items()
     for width, period in PERIODS.items()
 }
-CLASS_NAMES: tuple[str, ...] = tuple(CLASSES)
-
-
-def gratings(
-    num_train: int = 10_000, num_test: int = 2_000, seed: int = 0
-) -> tuple[Images, Images]:
-    """Return training and test images (N, 3, 32, 32); class counts differ by at most one image."""
-    return draw_splits(tuple(CLASSES.values()), draw, num_train, num_test, seed)
 
 
 def draw(grating: Grating, num_images: int, generator: Generator) -> Tensor:
     """Draw images of one class: (n, 3, H, W) uint8."""
-    uniform = Uniform(num_images, generator)
-    x, y = pixel_axes()
-    turned, _ = rotate(x, y, grating.tangent + uniform(-0.05, 0.05))
+    uniform = drawing.Uniform(num_images, generator)
+    x, y = drawing.pixel_axes()
+    turned, _ = drawing.rotate(x, y, grating.tangent + uniform(-0.05, 0.05))
     turned = torch.where(uniform(-1, 1) > 0, turned, turned.flip(-1))
     place = turned / (grating.period * uniform(0.9, 1.1)) + uniform(0, 1)
     wave = 4 * (place - place.floor() - 0.5).abs() - 1
-    canvas = uniform(0.35, 0.65, 3) + 0.75 * (saturated_color(uniform) - 0.5) * wave
-    canvas = canvas + uniform(-0.15, 0.15, 3, SIDE, SIDE)
-    return finish(canvas, uniform, x, y)
+    canvas = uniform(0.35, 0.65, 3) + 0.75 * (drawing.saturated_color(uniform) - 0.5) * wave
+    canvas = canvas + uniform(-0.15, 0.15, 3, drawing.SIDE, drawing.SIDE)
+    return drawing.finish(canvas, uniform, x, y)

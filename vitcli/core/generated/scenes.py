@@ -16,18 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from vitcli.core.data.source import Images
-from vitcli.core.generated.drawing import (
-    Uniform,
-    add_distractors,
-    draw_background,
-    draw_splits,
-    finish,
-    paint,
-    pixel_axes,
-    rotate,
-    saturated_color,
-)
+from vitcli.core.generated import drawing
 
 
 class Bar(NamedTuple):
@@ -106,61 +95,55 @@ CLASSES: dict[str, tuple[Placed, ...]] = {
     for names, parts in PAIRS.items()
     for index, name in enumerate(names)
 }
-CLASS_NAMES: tuple[str, ...] = tuple(CLASSES)
-
-
-def scenes(num_train: int = 10_000, num_test: int = 2_000, seed: int = 0) -> tuple[Images, Images]:
-    """Return training and test images (N, 3, 32, 32); class counts differ by at most one image."""
-    return draw_splits(tuple(CLASSES.values()), draw, num_train, num_test, seed)
 
 
 def draw(parts: tuple[Placed, ...], num_images: int, generator: Generator) -> Tensor:
     """Draw images of one class: (n, 3, H, W) uint8."""
-    uniform = Uniform(num_images, generator)
-    x, y = pixel_axes()
+    uniform = drawing.Uniform(num_images, generator)
+    x, y = drawing.pixel_axes()
     canvas, color = draw_ground(uniform, x, y)
     across, up = uniform(0.85, 1.3), uniform(0.85, 1.3)
-    x, y = rotate(x - uniform(-4, 4), y - uniform(-4, 4), uniform(-0.03, 0.03))
+    x, y = drawing.rotate(x - uniform(-4, 4), y - uniform(-4, 4), uniform(-0.03, 0.03))
     growth = uniform(-0.3, 0.4)
     for part, (part_x, part_y) in parts:
         left, top = part_x + uniform(-0.5, 0.5), part_y + uniform(-0.5, 0.5)
         distance = part.distance(x / across - left, y / up - top)
-        canvas = paint(canvas, color, distance - growth)
-    return finish(canvas, uniform, x, y)
+        canvas = drawing.paint(canvas, color, distance - growth)
+    return drawing.finish(canvas, uniform, x, y)
 
 
-def draw_ground(uniform: Uniform, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def draw_ground(uniform: drawing.Uniform, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Draw what is behind the parts; return it with a colour of the parts that contrasts with it.
 
     Half of the grounds are muted, with parts in a saturated colour. The others are saturated, with
     parts that are nearly black or nearly white.
     """
-    is_vivid, tint = uniform(-1, 1) > 0, saturated_color(uniform)
-    canvas = draw_background(uniform, x, y) + 0.6 * (tint - 0.5) * is_vivid
+    is_vivid, tint = uniform(-1, 1) > 0, drawing.saturated_color(uniform)
+    canvas = drawing.draw_background(uniform, x, y) + 0.6 * (tint - 0.5) * is_vivid
     canvas = add_tiles(canvas, uniform, x, y)
     canvas = add_horizon(canvas, uniform, x, y)
     for _ in range(3):
-        canvas = add_distractors(canvas, uniform, x, y)
-    color = torch.where(is_vivid, opposite_color(uniform, tint), saturated_color(uniform))
+        canvas = drawing.add_distractors(canvas, uniform, x, y)
+    color = torch.where(is_vivid, opposite_color(uniform, tint), drawing.saturated_color(uniform))
     return canvas, color
 
 
-def add_horizon(canvas: Tensor, uniform: Uniform, x: Tensor, y: Tensor) -> Tensor:
+def add_horizon(canvas: Tensor, uniform: drawing.Uniform, x: Tensor, y: Tensor) -> Tensor:
     """Shade everything on one side of a straight line, in half of the images."""
-    _, depth = rotate(x - uniform(-8, 8), y - uniform(-8, 8), uniform(-3, 3))
+    _, depth = drawing.rotate(x - uniform(-8, 8), y - uniform(-8, 8), uniform(-3, 3))
     shade = uniform(-0.25, 0.25, 3) * (uniform(-1, 1) > 0)
     return canvas + shade * (0.5 - depth).clamp(0, 1)
 
 
-def add_tiles(canvas: Tensor, uniform: Uniform, x: Tensor, y: Tensor) -> Tensor:
+def add_tiles(canvas: Tensor, uniform: drawing.Uniform, x: Tensor, y: Tensor) -> Tensor:
     """Shade every other square of a chessboard, in half of the images."""
     size = uniform(3, 9)
-    x, y = rotate(x - uniform(-8, 8), y - uniform(-8, 8), uniform(-0.4, 0.4))
+    x, y = drawing.rotate(x - uniform(-8, 8), y - uniform(-8, 8), uniform(-0.4, 0.4))
     odd = ((x / size).floor() + (y / size).floor()) / 2
     return canvas + uniform(-0.2, 0.2).clamp(min=0) * (odd - odd.floor() - 0.25) * 2
 
 
-def opposite_color(uniform: Uniform, color: Tensor) -> Tensor:
+def opposite_color(uniform: drawing.Uniform, color: Tensor) -> Tensor:
     """Draw a colour that is nearly black on a light ground and nearly white on a dark ground."""
     red, green, blue = color.split(1, dim=1)
     is_light = 0.3 * red + 0.6 * green + 0.1 * blue > 0.5

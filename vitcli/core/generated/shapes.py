@@ -11,36 +11,23 @@ Axes: n images of a chunk, H W pixels; x to the right, y down, in pixels.
 
 from torch import Generator, Tensor
 
-from vitcli.core.data.source import Images
-from vitcli.core.generated.drawing import (
-    Part,
-    Uniform,
-    add_distractors,
-    draw_background,
-    draw_splits,
-    finish,
-    paint,
-    pixel_axes,
-    rotate,
-    saturated_color,
-    signed_distance,
-)
+from vitcli.core.generated import drawing
 
 GAP = 3.0
 """Pixels between two rows of parts, before scaling."""
 
-Row = tuple[Part, ...]
+Row = tuple[drawing.Part, ...]
 """Parts side by side, all of the same height."""
 
 PAIRS: dict[tuple[str, str], tuple[Row, Row]] = {
-    ("tree", "broom"): ((Part("triangle", 6.0, 4.5),), (Part("box", 1.4, 4.0),)),
-    ("snowman", "bulb"): ((Part("disc", 3.0, 3.0),), (Part("disc", 5.2, 5.2),)),
-    ("hat", "table"): ((Part("box", 3.4, 3.8),), (Part("box", 7.5, 1.3),)),
+    ("tree", "broom"): ((drawing.Part("triangle", 6.0, 4.5),), (drawing.Part("box", 1.4, 4.0),)),
+    ("snowman", "bulb"): ((drawing.Part("disc", 3.0, 3.0),), (drawing.Part("disc", 5.2, 5.2),)),
+    ("hat", "table"): ((drawing.Part("box", 3.4, 3.8),), (drawing.Part("box", 7.5, 1.3),)),
     ("cart", "frog"): (
-        (Part("box", 7.0, 3.4),),
-        (Part("disc", 2.3, 2.3, -4.2), Part("disc", 2.3, 2.3, 4.2)),
+        (drawing.Part("box", 7.0, 3.4),),
+        (drawing.Part("disc", 2.3, 2.3, -4.2), drawing.Part("disc", 2.3, 2.3, 4.2)),
     ),
-    ("pawn", "gnome"): ((Part("disc", 3.6, 3.6),), (Part("triangle", 4.6, 4.8),)),
+    ("pawn", "gnome"): ((drawing.Part("disc", 3.6, 3.6),), (drawing.Part("triangle", 4.6, 4.8),)),
 }
 """Names of a pair -> the rows of the first class, from top to bottom. The second class has the same
 rows from bottom to top."""
@@ -50,28 +37,22 @@ CLASSES: dict[str, tuple[Row, ...]] = {
     for names, rows in PAIRS.items()
     for name, order in zip(names, (rows, rows[::-1]), strict=True)
 }
-CLASS_NAMES: tuple[str, ...] = tuple(CLASSES)
-
-
-def shapes(num_train: int = 10_000, num_test: int = 2_000, seed: int = 0) -> tuple[Images, Images]:
-    """Return training and test images (N, 3, 32, 32); class counts differ by at most one image."""
-    return draw_splits(tuple(CLASSES.values()), draw, num_train, num_test, seed)
 
 
 def draw(rows: tuple[Row, ...], num_images: int, generator: Generator) -> Tensor:
     """Draw images of one class: (n, 3, H, W) uint8."""
-    uniform = Uniform(num_images, generator)
-    x, y = pixel_axes()
-    canvas = draw_background(uniform, x, y)
-    canvas = add_distractors(canvas, uniform, x, y)
+    uniform = drawing.Uniform(num_images, generator)
+    x, y = drawing.pixel_axes()
+    canvas = drawing.draw_background(uniform, x, y)
+    canvas = drawing.add_distractors(canvas, uniform, x, y)
     scale = uniform(1.0, 1.3)
-    x, y = rotate(x - uniform(-4, 4), y - uniform(-3, 3), uniform(-0.1, 0.1))
+    x, y = drawing.rotate(x - uniform(-4, 4), y - uniform(-3, 3), uniform(-0.1, 0.1))
     y = y + uniform(-0.12, 0.12) * x
     top = -(sum(2 * row[0].height for row in rows) + GAP * (len(rows) - 1)) / 2
     for row in rows:
         middle = top + row[0].height
         for part in row:
-            distance = signed_distance(part, x / scale - part.x, y / scale - middle) * scale
-            canvas = paint(canvas, saturated_color(uniform), distance)
+            distance = drawing.signed_distance(part, x / scale - part.x, y / scale - middle) * scale
+            canvas = drawing.paint(canvas, drawing.saturated_color(uniform), distance)
         top = middle + row[0].height + GAP
-    return finish(canvas, uniform, x, y)
+    return drawing.finish(canvas, uniform, x, y)

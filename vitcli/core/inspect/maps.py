@@ -13,6 +13,7 @@ from vitcli.core.inspect.grad_cam import grad_cam
 from vitcli.core.models.image_model import ImageModel, MappedModel, chosen_layers
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import NoMapError
+from vitcli.core.torch_use import evaluating
 
 
 def rollout(weights: Iterable[Tensor], *, residual: bool = True) -> Tensor:
@@ -255,14 +256,10 @@ def attention_maps(
             f"attention_maps: {kind} has no attention_weights; it needs a method"
             " attention_weights(images) that returns (B, h, N, N) for each layer"
         )
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         if isinstance(model, MappedModel):
             return model.attention_weights(images, layers)
         by_layer = dict(enumerate(method(images)))
-    finally:
-        model.train(was_training)
     for layer, weights in by_layer.items():
         shape = tuple(getattr(weights, "shape", ()))
         if len(shape) != 4 or shape[0] != len(images) or shape[2] != shape[3]:

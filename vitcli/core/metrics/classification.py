@@ -12,6 +12,7 @@ from vitcli.core.data.batches import limit_images, split_batches
 from vitcli.core.data.source import Images
 from vitcli.core.metric import METRICS
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.torch_use import evaluating
 from vitcli.plugin import load_target
 
 TOP = 5
@@ -189,19 +190,17 @@ def compute_logits(
     of the mean probability over the image and its mirror image. On CUDA the last batch is padded to
     the size of the others, so that a compiled model sees one shape.
     """
-    was_training = model.training
-    model.eval()
     rows, size = [], 0
-    for batch in batches:
-        images = batch["images"]
-        count, size = len(images), max(size, len(images))
-        if images.is_cuda and count < size:
-            images = F.pad(images, (0, 0, 0, 0, 0, 0, 0, size - count))
-        logits = model(images).float()
-        if flip:
-            mirrored = model(images.flip(-1)).float()
-            mean = torch.stack([logits, mirrored]).log_softmax(-1).logsumexp(0)
-            logits = mean - math.log(2)
-        rows.append(logits[:count])
-    model.train(was_training)
+    with evaluating(model):
+        for batch in batches:
+            images = batch["images"]
+            count, size = len(images), max(size, len(images))
+            if images.is_cuda and count < size:
+                images = F.pad(images, (0, 0, 0, 0, 0, 0, 0, size - count))
+            logits = model(images).float()
+            if flip:
+                mirrored = model(images.flip(-1)).float()
+                mean = torch.stack([logits, mirrored]).log_softmax(-1).logsumexp(0)
+                logits = mean - math.log(2)
+            rows.append(logits[:count])
     return torch.cat(rows)

@@ -10,15 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.ops.backend import (
-    InnerLayer,
-    Linear,
-    Scale,
-    attention,
-    attention_weights,
-    merge_heads,
-    split_heads,
-)
+from vitcli.core.ops import backend
 from vitcli.core.spec.rows import make
 from vitcli.core.spec.slots import ATTN_SCALES
 
@@ -51,7 +43,7 @@ class HeadDimScale(nn.Module):
         super().__init__()
         self.scale = (embed_dim // num_heads) ** -0.5
 
-    def forward(self) -> Scale:
+    def forward(self) -> backend.Scale:
         return self.scale
 
 
@@ -76,7 +68,7 @@ class LearnedScale(nn.Module):
         start = torch.tensor((embed_dim // num_heads) ** -0.5).log()
         self.temperature = nn.Parameter(start.repeat(num_heads)[:, None, None])  # (h, 1, 1)
 
-    def forward(self) -> Scale:
+    def forward(self) -> backend.Scale:
         return self.temperature.exp()
 
 
@@ -89,16 +81,12 @@ def check_shares(weights: Tensor, shape: tuple[int, ...], part: nn.Module) -> No
     where = f"{type(part).__name__}.weights"
     if tuple(weights.shape) != shape:
         raise NoMapError(f"{where} returned the shape {tuple(weights.shape)}, needed {shape}")
-    sums = weights.detach().sum(-1)
+    sums = weights.detach().sum(-1).flatten()
     if not torch.allclose(sums, torch.ones_like(sums), atol=TOLERANCE, rtol=0):
-        raise NoMapError(f"{where}: rows must sum to 1, and one sums to {_farthest(sums):.4g}")
+        farthest = sums[(sums - 1).abs().nan_to_num(torch.inf).argmax()].item()
+        raise NoMapError(f"{where}: rows must sum to 1, and one sums to {farthest:.4g}")
     if weights.min() < -TOLERANCE:
         raise NoMapError(f"{where}: weights must not be negative, got {weights.min():.4g}")
-
-
-def _farthest(sums: Tensor) -> float:
-    sums = sums.flatten()
-    return sums[(sums - 1).abs().nan_to_num(torch.inf).argmax()].item()
 
 
 def build_scale(name: str, shape: TokenShape) -> nn.Module:
@@ -157,7 +145,7 @@ class Position(nn.Module):
         return None
 
 
-class SelfAttention(InnerLayer):
+class SelfAttention(backend.InnerLayer):
     """Multi-head self-attention with input and output projections: (B, N, D) -> (B, N, D).
 
     ``attend`` maps q, k and v, each (B, h, N, d), and perhaps a bias of the scores to (B, h, N, d).
@@ -185,10 +173,10 @@ class SelfAttention(InnerLayer):
             raise ValueError(f"num_heads {shape.num_heads} does not divide embed_dim {dim}")
         self.num_heads = shape.num_heads
         self.num_tokens = shape.num_tokens
-        self.qkv = Linear(in_dim or dim, 3 * dim, bias=qkv_bias)
+        self.qkv = backend.Linear(in_dim or dim, 3 * dim, bias=qkv_bias)
         self.position = Position() if position is None else position
         self.attend: Any = attend
-        self.proj = Linear(dim, dim, bias=proj_bias) if has_proj else nn.Identity()
+        self.proj = backend.Linear(dim, dim, bias=proj_bias) if has_proj else nn.Identity()
         self.proj_drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -226,7 +214,7 @@ class SelfAttention(InnerLayer):
         scale, branch = self.softmax_scale, self.backend.attention_branch
         if branch is None or scale is None or self.position.turns_heads:
             return None
-        if not isinstance(self.proj, Linear):
+        if not isinstance(self.proj, backend.Linear):
             return None
         out = branch(x, norm, self.qkv, self.proj, self.num_heads, scale, adds, num_queries)
         return out if out is None or adds else self.proj_drop(out)
@@ -266,7 +254,7 @@ class SelfAttention(InnerLayer):
         return torch.allclose(out, stated, rtol=0, atol=TOLERANCE * float(out.abs().max()))
 
     def _merge_heads(self, out: Tensor) -> Tensor:
-        return self.proj_drop(self.proj(merge_heads(out)))
+        return self.proj_drop(self.proj(backend.merge_heads(out)))
 
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return q, k and v with positions applied: (B, N, D) -> three times (B, h, N, d)."""
@@ -274,7 +262,7 @@ class SelfAttention(InnerLayer):
 
     def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return q, k and v with positions applied: (B, N, 3 D) -> three times (B, h, N, d)."""
-        q, k, v = split_heads(qkv, self.num_heads)
+        q, k, v = backend.split_heads(qkv, self.num_heads)
         return self.position(q), self.position(k), v
 
 
@@ -315,7 +303,7 @@ class Softmax(AttentionRule):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None
     ) -> Tensor:
-        return attention(
+        return backend.attention(
             query,
             key,
             value,
@@ -328,7 +316,9 @@ class Softmax(AttentionRule):
 
     def weights(self, query: Tensor, key: Tensor, bias: Tensor | None = None) -> Tensor:
         bias = self.mask(query, key, bias)
-        return attention_weights(query, key, scale=self.scale(), bias=bias, clamp=self.clamp)
+        return backend.attention_weights(
+            query, key, scale=self.scale(), bias=bias, clamp=self.clamp
+        )
 
     def mask(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor | None:
         """Return the bias with the diagonal masked; the queries are the first N of the M tokens."""

@@ -31,7 +31,7 @@ from vitcli.core.data.stored import StoredPixels
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.pictures import Picture
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.torch_use import pinned
+from vitcli.core.torch_use import evaluating, pinned
 from vitcli.plugin import load_target
 
 Outputs = dict[str, Tensor]
@@ -190,14 +190,12 @@ class Task(ABC):
         ``on_images`` gets the number of images done so far, after each batch.
         """
         encoder = self.encoder(module)
-        was_training = encoder.training
-        encoder.eval()
         found, done = [], 0
-        for batch in self.eval_batches(images):
-            found.append(encoder.features(batch["images"]).float())
-            done += len(found[-1])
-            on_images(done)
-        encoder.train(was_training)
+        with evaluating(encoder):
+            for batch in self.eval_batches(images):
+                found.append(encoder.features(batch["images"]).float())
+                done += len(found[-1])
+                on_images(done)
         return torch.cat(found)
 
     def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:

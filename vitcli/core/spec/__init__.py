@@ -15,31 +15,3 @@ from vitcli.core.spec.optim import OPTIMIZERS, SCHEDULES, OptimSpec
 from vitcli.core.spec.rows import Spec
 from vitcli.core.spec.task import TASKS, TaskSpec
 from vitcli.core.spec.train import TrainSpec
-
-__all__ = [
-    "DATA_READERS",
-    "DATA_SETS",
-    "FAMILIES",
-    "GENERATED",
-    "OPTIMIZERS",
-    "SCHEDULES",
-    "TASKS",
-    "AttentionSpec",
-    "AugmentSpec",
-    "CoatnetSpec",
-    "ConvnetSpec",
-    "DataSpec",
-    "ExperimentSpec",
-    "ModelSpec",
-    "OptimSpec",
-    "PatchSpec",
-    "PretrainSpec",
-    "Spec",
-    "StagedSpec",
-    "SwinSpec",
-    "TaskSpec",
-    "TokenSpec",
-    "TrainSpec",
-    "VitSpec",
-    "model_spec",
-]

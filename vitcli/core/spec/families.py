@@ -130,7 +130,8 @@ class FamilyRow(SpecRow):
     is a model of the family, whose spec has the fields ``name`` and ``pretrained``."""
 
 
-SMALL_STAGES = {"patch_size": 2, "mlp_ratio": 2.0, "pool": "mean", "init": "xavier_normal"}
+SMALL = {"mlp_ratio": 2.0, "pool": "mean", "init": "xavier_normal"}
+SMALL_STAGES = SMALL | {"patch_size": 2}
 MODELS = "vitcli.core.models"
 FAMILIES = Registry[FamilyRow]("model.family")
 FAMILIES |= {
@@ -138,15 +139,7 @@ FAMILIES |= {
         about="Vision Transformer (Dosovitskiy et al. 2021)",
         build=f"{MODELS}.vit:VisionTransformer",
         spec=VitSpec,
-        small={
-            "embed_dim": 96,
-            "depth": 4,
-            "num_heads": 3,
-            "mlp_ratio": 2.0,
-            "pos_embed": "sincos2d",
-            "pool": "mean",
-            "init": "xavier_normal",
-        },
+        small=SMALL | {"embed_dim": 96, "depth": 4, "num_heads": 3, "pos_embed": "sincos2d"},
     ),
     "resnet18": FamilyRow(
         about="ResNet-18 with a stem for small images (He et al. 2016)",

@@ -4,22 +4,8 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from vitcli.core.spec import slots
 from vitcli.core.spec.rows import AcceptsList, Depth, Rate, RowOf, Size, Spec
-from vitcli.core.spec.slots import (
-    ATTENTIONS,
-    ATTN_SCALES,
-    FFNS,
-    HEADS,
-    INITS,
-    LINFORMER_SHARES,
-    NORM_POSITIONS,
-    NORMS,
-    PATCH_EMBEDS,
-    POOLS,
-    POS_EMBEDS,
-    RESIDUALS,
-    SLOTS,
-)
 
 
 class ModelSpec(Spec):
@@ -88,7 +74,7 @@ class TokenSpec(ModelSpec):
     num_heads: int = Field(3, ge=1, le=256)
     """Number of attention heads. In families with stages, the heads of the first stage; each later
     stage doubles them."""
-    pos_embed: Annotated[str, RowOf(POS_EMBEDS)] = "learned"
+    pos_embed: Annotated[str, RowOf(slots.POS_EMBEDS)] = "learned"
     """Position embedding; ``none`` gives the model no positions."""
     attn_clamp: bool = False
     """Clamp attention scores to [-1e9, 1e4], as the course report does. Off by default, because the
@@ -99,17 +85,17 @@ class TokenSpec(ModelSpec):
     """Output projection after the attention heads."""
     proj_bias: bool = True
     """Bias of the output projection of attention."""
-    ffn: Annotated[str, RowOf(FFNS)] = "gelu"
+    ffn: Annotated[str, RowOf(slots.FFNS)] = "gelu"
     """Feed-forward network of each block."""
     mlp_ratio: float = Field(4.0, gt=0, le=64)
     """Hidden width of the feed-forward network as a multiple of ``embed_dim``."""
-    norm: Annotated[str, RowOf(NORMS)] = "layer_norm"
+    norm: Annotated[str, RowOf(slots.NORMS)] = "layer_norm"
     """Normalisation layer."""
     norm_eps: float = Field(1e-6, ge=0, le=1)
     """Epsilon that the normalisation adds to the variance."""
     final_norm: bool | None = None
     """Normalisation before the head; unset adds it to pre-norm models only."""
-    residual: Annotated[str, RowOf(RESIDUALS)] = "add"
+    residual: Annotated[str, RowOf(slots.RESIDUALS)] = "add"
     """How the outputs of attention and FFN are combined with their inputs."""
     layer_scale_init: float | None = Field(None, gt=0, le=1)
     """Initial value of LayerScale; unset uses no LayerScale."""
@@ -121,16 +107,16 @@ class TokenSpec(ModelSpec):
     """Dropout rate after the output projection of attention and after both layers of the FFN."""
     pos_drop: Rate = 0.0
     """Dropout rate of the embedded tokens, after positions are added."""
-    pool: Annotated[str, RowOf(POOLS)] = "cls"
+    pool: Annotated[str, RowOf(slots.POOLS)] = "cls"
     """How the tokens are pooled for the head."""
-    head: Annotated[str, RowOf(HEADS)] = "linear"
+    head: Annotated[str, RowOf(slots.HEADS)] = "linear"
     """Layers from the pooled token to the class logits."""
-    init: Annotated[str, RowOf(INITS)] = "trunc_normal"
+    init: Annotated[str, RowOf(slots.INITS)] = "trunc_normal"
     """Scheme of the initial weights."""
 
     def row_of(self, slot: str) -> Any:
         """Return the chosen row of a slot; a family without the slot has its table's first row."""
-        table = SLOTS[slot]
+        table = slots.SLOTS[slot]
         return table[getattr(self, slot, next(iter(table)))]
 
     @property
@@ -140,7 +126,7 @@ class TokenSpec(ModelSpec):
     @property
     def num_prefix_tokens(self) -> int:
         """Return the number of tokens before the patches: CLS and registers."""
-        return int(POOLS[self.pool].has_cls_token)
+        return int(slots.POOLS[self.pool].has_cls_token)
 
     @property
     def head_dim(self) -> int:
@@ -157,11 +143,11 @@ class TokenSpec(ModelSpec):
 
     @property
     def has_residual(self) -> bool:
-        return RESIDUALS[self.residual].keeps_input
+        return slots.RESIDUALS[self.residual].keeps_input
 
     @property
     def has_batch_norm(self) -> bool:
-        return super().has_batch_norm or NORMS[self.norm].is_batch_norm
+        return super().has_batch_norm or slots.NORMS[self.norm].is_batch_norm
 
     @property
     def has_random_blocks(self) -> bool:
@@ -182,11 +168,11 @@ class TokenSpec(ModelSpec):
 
     @model_validator(mode="after")
     def _check_init(self) -> Self:
-        row, scheme = INITS[self.init], f"init {self.init!r}"
+        row, scheme = slots.INITS[self.init], f"init {self.init!r}"
         if row.factors_attention and not self.attn_proj:
             raise ValueError(f"{scheme} needs attn_proj: it fills values and projection together")
-        if row.needs_table and POS_EMBEDS[self.pos_embed].build is None:
-            able = " or ".join(repr(name) for name, each in POS_EMBEDS.items() if each.build)
+        if row.needs_table and slots.POS_EMBEDS[self.pos_embed].build is None:
+            able = " or ".join(repr(name) for name, each in slots.POS_EMBEDS.items() if each.build)
             raise ValueError(
                 f"{scheme} needs pos_embed {able}: it shapes the attention between their vectors"
             )
@@ -194,7 +180,7 @@ class TokenSpec(ModelSpec):
 
     @model_validator(mode="after")
     def _check_positions(self) -> Self:
-        row = POS_EMBEDS[self.pos_embed]
+        row = slots.POS_EMBEDS[self.pos_embed]
         if row.divisible is None:
             return self
         field, factor = row.divisible
@@ -213,11 +199,11 @@ class AttentionSpec(TokenSpec):
     patches before it prepends CLS."""
     reg_tokens: int = Field(0, ge=0, le=256)
     """Number of register tokens: learned tokens that the head never reads."""
-    attention: Annotated[str, RowOf(ATTENTIONS)] = "softmax"
+    attention: Annotated[str, RowOf(slots.ATTENTIONS)] = "softmax"
     """Attention rule of each block."""
     linformer_rank: int = Field(32, ge=1, le=4096)
     """Number of projected keys and values of ``linformer``, limited to the number of tokens."""
-    linformer_share: Annotated[str, RowOf(LINFORMER_SHARES)] = "heads"
+    linformer_share: Annotated[str, RowOf(slots.LINFORMER_SHARES)] = "heads"
     """Which projections of ``linformer`` share a matrix."""
     performer_features: int | None = Field(None, ge=1, le=65536)
     """Number of random features of ``performer``; unset uses d ln d for heads of width d."""
@@ -225,7 +211,7 @@ class AttentionSpec(TokenSpec):
     """Number of optimiser steps after which ``performer`` draws new random features."""
     attn_window: int = Field(3, ge=1, le=63)
     """Side of the window of ``local`` in patches; an odd number."""
-    attn_scale: Annotated[str, RowOf(ATTN_SCALES)] = "head_dim"
+    attn_scale: Annotated[str, RowOf(slots.ATTN_SCALES)] = "head_dim"
     """Divisor of the attention scores."""
     attn_mask_diagonal: bool = False
     """Mask the diagonal of the attention scores, so that no token attends to itself. With
@@ -237,13 +223,13 @@ class AttentionSpec(TokenSpec):
 
     @model_validator(mode="after")
     def _check_attention(self) -> Self:
-        row, rule = ATTENTIONS[self.attention], f"attention {self.attention!r}"
-        if INITS[self.init].needs_table and not row.has_attention_matrix:
+        row, rule = slots.ATTENTIONS[self.attention], f"attention {self.attention!r}"
+        if slots.INITS[self.init].needs_table and not row.has_attention_matrix:
             raise ValueError(
                 f"init {self.init!r} shapes the attention between patches, which {rule} does not"
                 " have"
             )
-        if POS_EMBEDS[self.pos_embed].biases_scores and not row.takes_bias:
+        if slots.POS_EMBEDS[self.pos_embed].biases_scores and not row.takes_bias:
             raise ValueError(f"{rule} has no matrix of scores for pos_embed {self.pos_embed!r}")
         reasons = {
             "attn_drop": "has no weights that attn_drop could drop",
@@ -265,13 +251,15 @@ class AttentionSpec(TokenSpec):
 
 def names_taking(field: str) -> str:
     """Return the names of the patch embeddings that take a field of the spec."""
-    return " or ".join(sorted(repr(name) for name, row in PATCH_EMBEDS.items() if row.takes(field)))
+    return " or ".join(
+        sorted(repr(name) for name, row in slots.PATCH_EMBEDS.items() if row.takes(field))
+    )
 
 
 class PatchSpec(TokenSpec):
     """Fields of families that embed patches and offer pre-norm and post-norm."""
 
-    patch_embed: Annotated[str, RowOf(PATCH_EMBEDS)] = "linear"
+    patch_embed: Annotated[str, RowOf(slots.PATCH_EMBEDS)] = "linear"
     """Patch embedding: the layers that turn pixels into tokens."""
     patch_bias: bool = True
     """Bias of the patch embedding."""
@@ -282,16 +270,16 @@ class PatchSpec(TokenSpec):
     stem_width: int | None = Field(None, ge=1, le=8192)
     """Channels of all layers of ``conv_tokenizer`` and ``conv_stem`` except the last. Unset doubles
     the channels from layer to layer, up to ``embed_dim`` in the last layer."""
-    norm_position: Annotated[str, RowOf(NORM_POSITIONS)] = "pre"
+    norm_position: Annotated[str, RowOf(slots.NORM_POSITIONS)] = "pre"
     """Place of the normalisation in a residual branch."""
 
     @property
     def has_batch_norm(self) -> bool:
-        return super().has_batch_norm or PATCH_EMBEDS[self.patch_embed].has_batch_norm
+        return super().has_batch_norm or slots.PATCH_EMBEDS[self.patch_embed].has_batch_norm
 
     @model_validator(mode="after")
     def _check_patches(self) -> Self:
-        row = PATCH_EMBEDS[self.patch_embed]
+        row = slots.PATCH_EMBEDS[self.patch_embed]
         if self.patch_size < row.min_patch_size:
             raise ValueError(
                 f"patch_embed {self.patch_embed!r} needs a patch_size of {row.min_patch_size} or"
@@ -321,7 +309,7 @@ class StagedSpec(TokenSpec):
         family = self.family
         if self.depths is None:
             raise ValueError(f"family {family!r} needs depths, such as [2, 2, 6]")
-        if INITS[self.init].factors_attention:
+        if slots.INITS[self.init].factors_attention:
             raise ValueError(f"init {self.init!r} is only for family 'vit', not for {family!r}")
         return self
 
@@ -332,10 +320,10 @@ class GridSpec(StagedSpec):
     @model_validator(mode="after")
     def _check_grid(self) -> Self:
         family = self.family
-        if POOLS[self.pool].has_cls_token:
-            able = " or ".join(name for name, row in POOLS.items() if not row.has_cls_token)
+        if slots.POOLS[self.pool].has_cls_token:
+            able = " or ".join(name for name, row in slots.POOLS.items() if not row.has_cls_token)
             raise ValueError(f"family {family!r} has no CLS token; set pool to {able}")
-        if not POS_EMBEDS[self.pos_embed].suits_grids:
-            names = [repr(name) for name, row in POS_EMBEDS.items() if row.suits_grids]
+        if not slots.POS_EMBEDS[self.pos_embed].suits_grids:
+            names = [repr(name) for name, row in slots.POS_EMBEDS.items() if row.suits_grids]
             raise ValueError(f"family {family!r} needs pos_embed {' or '.join(reversed(names))}")
         return self

@@ -9,23 +9,15 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from vitcli.core.metric import ACCURACY, METRICS, Metric
+from vitcli.core.spec import rows
 from vitcli.core.spec.data import DataSpec
 from vitcli.core.spec.families import FAMILY
 from vitcli.core.spec.model import ModelSpec
-from vitcli.core.spec.rows import (
-    AcceptsList,
-    Channels,
-    Frozen,
-    FrozenMapping,
-    Spec,
-    SpecOf,
-    SpecRow,
-)
 from vitcli.core.spec.train import TrainSpec
 from vitcli.plugin import Registry
 
 
-class TaskSpec(Spec):
+class TaskSpec(rows.Spec):
     """Fields of every task."""
 
     name: str
@@ -56,7 +48,7 @@ class TaskSpec(Spec):
         return TASKS[self.name]
 
 
-class TeacherSpec(Spec):
+class TeacherSpec(rows.Spec):
     """A trained model whose outputs another model imitates. vitcli fills in all but ``run``."""
 
     derived: ClassVar = ("model", "class_names", "mean", "std", "code")
@@ -69,13 +61,13 @@ class TeacherSpec(Spec):
     """SHA-256 of the teacher's weights. A training with other weights is refused."""
     model: Annotated[ModelSpec, FAMILY] | None = None
     """Architecture of the teacher; until it is known, that of the student."""
-    class_names: Annotated[tuple[str, ...], AcceptsList] | None = None
+    class_names: Annotated[tuple[str, ...], rows.AcceptsList] | None = None
     """Names of the teacher's classes; empty if it was not trained to classify."""
-    mean: Channels | None = None
+    mean: rows.Channels | None = None
     """Mean of each channel of the images that the teacher was trained on."""
-    std: Channels | None = None
+    std: rows.Channels | None = None
     """Standard deviation of each channel of these images."""
-    code: FrozenMapping = Field(default_factory=Frozen)
+    code: rows.FrozenMapping = Field(default_factory=rows.Frozen)
     """Own code of the teacher's model: name of a file -> its SHA-256. Only a training needs it."""
 
     def run_for(self, seed: int) -> str:
@@ -100,7 +92,7 @@ class ClassifySpec(TaskSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskRow(SpecRow):
+class TaskRow(rows.SpecRow):
     """A training objective. ``build`` is a subclass of ``core.objectives.objective.Task``."""
 
     spec: type[TaskSpec] | str
@@ -139,5 +131,5 @@ TASKS |= {
 """The table of tasks by name."""
 
 DEFAULT_TASK = "classify"
-TASK = SpecOf(TASKS, "name", DEFAULT_TASK)
+TASK = rows.SpecOf(TASKS, "name", DEFAULT_TASK)
 """Annotation of the field that holds the task of an experiment."""

@@ -22,18 +22,9 @@ from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import seed_step
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.torch_use import autocast_to
+from vitcli.core.train import optim
 from vitcli.core.train.ema import Ema
 from vitcli.core.train.executor import Graphs, Tensors
-from vitcli.core.train.optim import (
-    build_optimizers,
-    freeze,
-    gradients,
-    learning_rates,
-    load_state_tensors,
-    set_learning_rates,
-    state_tensors,
-    update,
-)
 from vitcli.core.train.schedule import planned_factor
 
 SKIPPED, RATES = "skipped_steps", "rates"
@@ -82,8 +73,8 @@ class Training:
         count = num_batches(len(data.train), spec.train.batch_size)
         self.steps_per_epoch = min(count, spec.train.limit_batches or count)
         if spec.train.freeze is not None:
-            freeze(self.module, spec.train.freeze)
-        self.optimizers = build_optimizers(self.module, spec.optim)
+            optim.freeze(self.module, spec.train.freeze)
+        self.optimizers = optim.build_optimizers(self.module, spec.optim)
         fp16 = autocast is torch.float16
         self.scaler = torch.amp.GradScaler(self.device.type) if fp16 else None
         decay = spec.train.ema_decay
@@ -146,7 +137,7 @@ class Training:
     def rates(self, step: int) -> list[float]:
         """Return the share of the weights in their average, and the learning rate of each group."""
         share = self.ema.share(step + 1) if self.ema else 0.0
-        return [share, *learning_rates(self.optimizers, self._lr_factor(step))]
+        return [share, *optim.learning_rates(self.optimizers, self._lr_factor(step))]
 
     def take_step(self, batch: Batch, rates: Sequence[float | Tensor]) -> dict[str, Tensor]:
         """Change the weights by the rows of this process; return its scalars and ``grad_norm``.
@@ -154,9 +145,9 @@ class Training:
         The host decides nothing and waits for nothing, so a CUDA graph can replay this.
         """
         share, *learning = rates
-        set_learning_rates(self.optimizers, learning)
+        optim.set_learning_rates(self.optimizers, learning)
         scalars = self._backward(batch)
-        norm = update(self.optimizers, self.spec.optim.max_grad_norm, self.scaler)
+        norm = optim.update(self.optimizers, self.spec.optim.max_grad_norm, self.scaler)
         scalars["grad_norm"] = norm
         self.task.after_step()
         if self.ema:
@@ -182,7 +173,7 @@ class Training:
             for name, value in scalars.items():
                 own = value.detach() / count
                 totals[name] = totals[name] + own if name in totals else own
-        found = gradients(self.optimizers)
+        found = optim.gradients(self.optimizers)
         if not self._has_compared:
             ranks.check_equal(hash(tuple(each.shape for each in found)), "gradients")
             self._has_compared = True
@@ -232,14 +223,14 @@ class Training:
         tensors["progress.sums"] = self.sums
         if self.ema:
             tensors |= {f"ema.{k}": v for k, v in self.ema.model.state_dict().items()}
-        return tensors | {f"optim.{k}": v for k, v in state_tensors(self.optimizers).items()}
+        return tensors | {f"optim.{k}": v for k, v in optim.state_tensors(self.optimizers).items()}
 
     def load(self, step: int, part: Parts, scaler: Mapping[str, object] | None) -> None:
         """Restore the tensors that ``tensors`` returned after ``step``."""
         self.module.load_state_dict(part("model"))
         if self.ema:
             self.ema.model.load_state_dict(part("ema"))
-        load_state_tensors(self.optimizers, part("optim"))
+        optim.load_state_tensors(self.optimizers, part("optim"))
         if self.scaler:
             self.scaler.load_state_dict(dict(scaler or {}))
         if self.graphs:

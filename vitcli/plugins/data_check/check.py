@@ -16,7 +16,6 @@ from vitcli.runner.data.arrays import Size, require_memory
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import CORRECTIONS
-from vitcli.runner.data.find import Listener
 from vitcli.runner.data.labels import names_alike
 from vitcli.runner.data.listing import PictureFolder, divided, group_of
 from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
@@ -25,7 +24,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.files import require_replaceable
 from vitcli.runner.report.pages import data_uri, render
 from vitcli.runner.report.tables import to_csv
-from vitcli.runner.text import printable
+from vitcli.runner.text import Listener, printable
 
 MOST_SHOWN = 100
 TITLE = ": pictures checked by vitcli</title>"

@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 
 from vitcli.plugins.parquet.reader import cache_folder, list_parquet, unpacked_folders
-from vitcli.runner.data.find import Listener, explain_write_errors, is_offline
+from vitcli.runner.data.find import explain_write_errors, is_offline
 from vitcli.runner.data.listing import PictureFolder
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import scratch_folder
-from vitcli.runner.text import printable
+from vitcli.runner.text import Listener, printable
 
 
 def list_hub(name: str) -> PictureFolder:

@@ -24,9 +24,9 @@ from vitcli.plugins.timm.spec import MISSING, PREFIX, TimmSpec, timm_config
 from vitcli.plugins.weights.tensors import prefix_of, read_tensors
 from vitcli.runner.data.find import is_offline
 from vitcli.runner.errors import InputError
-from vitcli.runner.evaluate.weights import Listener, PublishedWeights, encoder_weights
+from vitcli.runner.evaluate.weights import PublishedWeights, encoder_weights
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.text import ignore_message, one_line, quantity
+from vitcli.runner.text import Listener, ignore_message, one_line, quantity
 
 CAPTURED = {"Attention", "AttentionRope", "EvaAttention"}
 """Classes of timm whose attention is one matrix between all tokens."""

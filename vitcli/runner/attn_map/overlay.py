@@ -12,20 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
+from vitcli.runner import figure_style as style
 from vitcli.runner.attn_map.explain import MORE_THAN_WEIGHTS, Explanation
 from vitcli.runner.data.folder import SOFTWARE
-from vitcli.runner.figure_style import (
-    CMAP,
-    TITLE_SIZE,
-    add_colour_bar,
-    add_share_bar,
-    add_source,
-    add_title,
-    bare,
-    draw_map_grid,
-    encode,
-    wrap_text,
-)
 from vitcli.runner.text import one_line, quantity
 
 Box = tuple[float, float, float, float]
@@ -57,7 +46,7 @@ MAX_TICKS = 8
 def draw(explanation: Explanation, form: str, *, run: str, smooth: bool = False) -> bytes:
     """Return the figure as the bytes of a file. The same explanation gives the same bytes."""
     figure = partial(draw_figure, explanation, run=run, smooth=smooth)
-    return encode(figure, form, software=SOFTWARE)
+    return style.encode(figure, form, software=SOFTWARE)
 
 
 def draw_figure(explanation: Explanation, *, run: str, smooth: bool = False) -> Figure:
@@ -76,7 +65,7 @@ def draw_overlay(explanation: Explanation, run: str, smooth: bool) -> Figure:
     height = max(width * ratio, LOWEST)
     across = max(width, NARROWEST)
     titles = [
-        wrap_text(text, across, TITLE_SIZE)
+        style.wrap_text(text, across, style.TITLE_SIZE)
         for text in (explanation.prediction or "picture", map_title(explanation))
     ]
     words = 0.3 + LINE * max(title.count("\n") for title in titles)
@@ -90,13 +79,13 @@ def draw_overlay(explanation: Explanation, run: str, smooth: bool) -> Figure:
     image = draw_map_over_model_input(covered, explanation, smooth)
     where = {"location": "bottom", "aspect": 50} if stacked else {"location": "right"}
     if explanation.method in ("gradcam", "grad-rollout"):
-        add_colour_bar(figure, image, covered, "relevance", fraction=0.05, **where)
+        style.add_colour_bar(figure, image, covered, "relevance", fraction=0.05, **where)
     else:
-        add_share_bar(figure, image, covered, fraction=0.05, **where)
+        style.add_share_bar(figure, image, covered, fraction=0.05, **where)
     for axes, title in zip((plain, covered), titles, strict=True):
         axes.set_title(title, loc="left" if across == width else "center")
         axes.set_axis_off()
-    add_source(figure, caption(explanation, run))
+    style.add_source(figure, caption(explanation, run))
     return figure
 
 
@@ -125,17 +114,17 @@ def draw_heads(explanation: Explanation, run: str) -> Figure:
     figure = Figure(figsize=(max(5.5, size[0]), max(1.6, size[1])), layout="compressed")
     grid = figure.subplots(layers, heads + 1, squeeze=False)
     for axes in grid[:, 0]:
-        bare(axes)
+        style.bare(axes)
     picture = explanation.picture[top : top + height, left : left + width]
     grid[0, 0].imshow(picture, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5))  # in patches
     aspect = height / width * columns / rows
     grid[0, 0].set_aspect(aspect)
-    image = draw_map_grid(
+    image = style.draw_map_grid(
         grid[:, 1:],
         maps,
         row_names=[f"layer {layer}" for layer in explanation.layers],
         column_names=head_names(explanation),
-        cmap=CMAP,
+        cmap=style.CMAP,
         norm=PowerNorm(0.5, vmin=0, vmax=maps.max() or 1.0),
         aspect=aspect,
     )
@@ -154,12 +143,12 @@ def draw_matrices(explanation: Explanation, run: str) -> Figure:
     size = (max(5.5, 1.7 + tile * heads), 0.8 + tile * layers)
     figure = Figure(figsize=size, layout="compressed")
     grid = figure.subplots(layers, heads, squeeze=False)
-    image = draw_map_grid(
+    image = style.draw_map_grid(
         grid,
         maps,
         row_names=[f"layer {layer}\nfrom row of patches" for layer in explanation.layers],
         column_names=head_names(explanation),
-        cmap=CMAP,
+        cmap=style.CMAP,
         norm=PowerNorm(0.5, vmin=0, vmax=maps.max()),
     )
     places, names = _token_ticks(explanation)
@@ -193,10 +182,10 @@ def _token_ticks(explanation: Explanation) -> tuple[list[int], list[str]]:
 def _label_grid(
     figure: Figure, image: AxesImage, grid: np.ndarray, explanation: Explanation, run: str
 ) -> None:
-    add_share_bar(figure, image, grid, fraction=0.05, aspect=40)
+    style.add_share_bar(figure, image, grid, fraction=0.05, aspect=40)
     title, prediction = map_title(explanation), explanation.prediction
-    add_title(figure, title if prediction is None else f"{prediction}: {title}")
-    add_source(figure, caption(explanation, run))
+    style.add_title(figure, title if prediction is None else f"{prediction}: {title}")
+    style.add_source(figure, caption(explanation, run))
 
 
 def draw_map_over_model_input(axes: Axes, explanation: Explanation, smooth: bool) -> AxesImage:
@@ -208,7 +197,7 @@ def draw_map_over_model_input(axes: Axes, explanation: Explanation, smooth: bool
     axes.imshow(ground)
     image = axes.imshow(
         maps,
-        cmap=CMAP,
+        cmap=style.CMAP,
         norm=map_scale(explanation.method, maps.max()),
         alpha=OPACITY,
         extent=(left - 0.5, left + width - 0.5, top + height - 0.5, top - 0.5),

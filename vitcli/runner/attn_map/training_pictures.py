@@ -19,6 +19,7 @@ from vitcli.core.nn.attention import NoMapError
 from vitcli.core.objectives.objective import Task
 from vitcli.core.objectives.pictures import Grid, Heat, Picture
 from vitcli.core.spec import DataSpec
+from vitcli.core.torch_use import evaluating
 from vitcli.runner.data.arrays import rank_in_class
 from vitcli.runner.data.contact_sheet import arrange_rows, tile_size, to_rgb
 from vitcli.runner.figure_style import CMAP
@@ -81,19 +82,14 @@ def mean_maps(model: VisionTransformer, pixels: Tensor, data: DataSpec) -> np.nd
     dtype = next(model.parameters()).dtype
     count = max(1, MAX_BYTES // weight_bytes(model))
     parts = [layers[i : i + count] for i in range(0, len(layers), count)]
-    was_training = model.training
-    model.eval()
-    try:
-        rows = []
+    rows = []
+    with evaluating(model):
         for images in pixels.split(max(1, count // len(layers))):
             batch = normalize(images, mean, std).to(dtype)
             requests = [MapRequest(model=model, images=batch, layers=part) for part in parts]
             by_layer = [head_maps(request).mean(2) for request in requests]
             rows.append(torch.cat(by_layer, dim=1))
-        maps = torch.cat(rows)
-    finally:
-        model.train(was_training)
-    array: np.ndarray = maps.nan_to_num(0).float().cpu().numpy()
+    array: np.ndarray = torch.cat(rows).nan_to_num(0).float().cpu().numpy()
     return array
 
 

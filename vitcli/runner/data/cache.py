@@ -21,9 +21,9 @@ from vitcli.core.data.stored import AnyPixels, StoredPixels, as_tensor
 from vitcli.core.spec import DATA_READERS
 from vitcli.plugin import load_target
 from vitcli.runner.data.arrays import is_large
-from vitcli.runner.data.find import Listener, cache_root, download_folder, own_path
+from vitcli.runner.data.find import cache_root, download_folder, own_path
 from vitcli.runner.files import commit_json, file_lock
-from vitcli.runner.text import printable
+from vitcli.runner.text import Listener, printable
 
 FORMAT = 7
 """Raised when a file of pictures or arrays is decoded to other pixels or facts than before."""

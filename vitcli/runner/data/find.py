@@ -6,7 +6,7 @@ import os
 import socket
 import ssl
 import urllib.error
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,7 +19,7 @@ from vitcli.core.spec.own import NEEDS_CODE
 from vitcli.plugin import missing_for
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
-from vitcli.runner.text import did_you_mean, printable, quoted
+from vitcli.runner.text import Listener, did_you_mean, printable, quoted
 
 DATA_VARIABLE = "VITCLI_DATA"
 CACHE_VARIABLE = "VITCLI_CACHE"
@@ -30,8 +30,6 @@ NETWORK_ERRORS = (
     *(ssl.SSLError, ValueError, RuntimeError),
 )
 """What torchvision raises for a URL that fails; other errors are those of the disk."""
-
-Listener = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from vitcli.runner.data.listing import SPLITS, PictureFolder
 from vitcli.runner.data.pictures import software_of
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import (
+    Listener,
     composed,
     did_you_mean,
     ignore_message,
@@ -248,9 +249,7 @@ def _visible(folder: Path | str) -> list[os.DirEntry[str]]:
 # Pictures that a user names, alone or by their folder
 
 
-def picture_files(
-    names: Sequence[str], on_message: Callable[[str], None] = ignore_message
-) -> list[str]:
+def picture_files(names: Sequence[str], on_message: Listener = ignore_message) -> list[str]:
     """Return files by name, and the pictures in folders and in the folders inside them.
 
     The pictures of a folder are in natural order: ``2.jpg`` before ``10.jpg``. Hidden folders are

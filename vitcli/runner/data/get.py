@@ -9,7 +9,6 @@ from vitcli.core.spec.data import split_name
 from vitcli.plugin import load_target
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
 from vitcli.runner.data.find import (
-    Listener,
     Source,
     check_name,
     download,
@@ -26,7 +25,7 @@ from vitcli.runner.data.picture_reader import require_packages
 from vitcli.runner.data.readers import decode_named
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit
-from vitcli.runner.text import ignore_message, printable
+from vitcli.runner.text import Listener, ignore_message, printable
 
 
 def get_data(

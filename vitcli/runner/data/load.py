@@ -13,7 +13,6 @@ from vitcli.runner.data.arrays import Size, arranged, hold_out, keep_labels
 from vitcli.runner.data.cache import Decoded, array_file, cached_files, load_or_build
 from vitcli.runner.data.catalogue import CATALOGUE, IN_CHANS, NUM_GENERATED, DataInfo
 from vitcli.runner.data.find import (
-    Listener,
     check_name,
     find_or_download,
     find_source,
@@ -21,7 +20,7 @@ from vitcli.runner.data.find import (
     refuse_unused_folder,
 )
 from vitcli.runner.errors import ConfigError, InputError, UserError
-from vitcli.runner.text import ignore_message, printable
+from vitcli.runner.text import Listener, ignore_message, printable
 
 
 def load_data(

@@ -24,21 +24,12 @@ from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import DATA_READERS, DataSpec
 from vitcli.core.spec.data import DataReader
 from vitcli.plugin import commands, load_target
-from vitcli.runner.data.arrays import (
-    Size,
-    arranged,
-    central_box,
-    fitted,
-    new_pixels,
-    pixel_digests,
-    require_memory,
-    stored,
-)
+from vitcli.runner.data import arrays
 from vitcli.runner.data.cache import Decoded, array_file, load_or_build
 from vitcli.runner.data.catalogue import DataInfo
 from vitcli.runner.data.corrections import apply_corrections, read_corrections
 from vitcli.runner.data.extras import read_extras
-from vitcli.runner.data.find import Listener, own_path
+from vitcli.runner.data.find import own_path
 from vitcli.runner.data.folds import divide, hold_out_groups
 from vitcli.runner.data.formats.npz import list_arrays
 from vitcli.runner.data.labels import notes_on_names, notes_on_pairs, same_group
@@ -52,7 +43,7 @@ from vitcli.runner.data.pictures import (
     quiet_pillow,
 )
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.text import listed, percent, printable, quantity
+from vitcli.runner.text import Listener, listed, percent, printable, quantity
 
 Read = TypeVar("Read")
 DEFAULT_SIZE = (32, 32)
@@ -114,7 +105,7 @@ def _each(
 
 
 def read_each(
-    paths: Sequence[str], size: Size, in_chans: int, fit: str = "crop"
+    paths: Sequence[str], size: arrays.Size, in_chans: int, fit: str = "crop"
 ) -> Generator[Tensor | InputError, None, None]:
     """Yield each picture as (in_chans, *size) uint8; a picture that cannot be read is an error.
 
@@ -123,7 +114,7 @@ def read_each(
     return _each(lambda path: decode(picture_bytes(path), path, size, in_chans, fit), paths)
 
 
-def sizes_of(folder: PictureFolder) -> Iterator[Size]:
+def sizes_of(folder: PictureFolder) -> Iterator[arrays.Size]:
     for array in folder.arrays:
         yield from repeat((array.shape[2], array.shape[3]), array.shape[0])
     if folder.arrays:
@@ -134,16 +125,16 @@ def sizes_of(folder: PictureFolder) -> Iterator[Size]:
                 yield size
 
 
-def kept_area(sizes: Mapping[Size, int], target: Size) -> float:
+def kept_area(sizes: Mapping[arrays.Size, int], target: arrays.Size) -> float:
     """Return the mean share of the area that a crop keeps; ``sizes`` counts the pictures."""
-    boxes = {size: central_box(*size, target) for size in sizes}
+    boxes = {size: arrays.central_box(*size, target) for size in sizes}
     kept = (n * boxes[h, w][2] * boxes[h, w][3] / (h * w) for (h, w), n in sizes.items())
     return sum(kept) / sum(sizes.values())
 
 
-def natural_size(sizes: Iterable[Size]) -> Size:
+def natural_size(sizes: Iterable[arrays.Size]) -> arrays.Size:
     """Return the common size of pictures up to 1024x1024; otherwise 32x32."""
-    common: Size | None = None
+    common: arrays.Size | None = None
     for size in sizes:
         common = common or size
         if size != common:
@@ -155,7 +146,7 @@ def natural_size(sizes: Iterable[Size]) -> Size:
 
 
 def read_labelled(
-    folder: PictureFolder, size: Size, in_chans: int, on_message: Listener, fit: str = "crop"
+    folder: PictureFolder, size: arrays.Size, in_chans: int, on_message: Listener, fit: str = "crop"
 ) -> tuple[Images, dict[int, str]]:
     """Decode all pictures of a folder to (N, in_chans, *size) uint8; ``fit`` is one of ``FITS``.
 
@@ -164,13 +155,13 @@ def read_labelled(
     """
     labels = torch.tensor(folder.labels, dtype=torch.int64)
     if folder.arrays:
-        pixels, done = new_pixels(len(labels), in_chans, size), 0
+        pixels, done = arrays.new_pixels(len(labels), in_chans, size), 0
         for part in chain.from_iterable(array.parts(AT_ONCE) for array in folder.arrays):
-            pixels[done : done + len(part)] = fitted(part, size, fit)
+            pixels[done : done + len(part)] = arrays.fitted(part, size, fit)
             done += len(part)
-        return Images(stored(pixels), labels, names=folder.names), {}
+        return Images(arrays.stored(pixels), labels, names=folder.names), {}
     paths, failures, reported = folder.paths, dict[int, str](), time.monotonic()
-    pixels = new_pixels(len(paths), in_chans, size)
+    pixels = arrays.new_pixels(len(paths), in_chans, size)
     with contextlib.closing(read_each(paths, size, in_chans, fit)) as pictures:
         for row, picture in enumerate(pictures):
             if isinstance(picture, InputError):
@@ -181,7 +172,7 @@ def read_labelled(
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
                 on_message(f"reading pictures: {row + 1:,} of {len(paths):,}")
-    return Images(stored(pixels), labels, names=folder.names), failures
+    return Images(arrays.stored(pixels), labels, names=folder.names), failures
 
 
 def read_folder(
@@ -194,7 +185,7 @@ def read_folder(
     """
     total, size = len(folder.paths), spec.resize or natural_size(sizes_of(folder))
     on_message(f"reading {total:,} pictures from {printable(folder.root)}")
-    require_memory(total, folder.in_chans, size)
+    arrays.require_memory(total, folder.in_chans, size)
     images, failures = read_labelled(folder, size, folder.in_chans, on_message, spec.fit)
     unreadable = tuple(failures.values())
     if not spec.skip_bad:
@@ -206,7 +197,7 @@ def read_folder(
     extra, reasons = read_extras(folder.root, folder.extra_files, paths)
     whole, cut, end = replace(images[torch.tensor(rows)], extra=extra), len(train), len(rows)
     parts = whole[:cut], whole[cut : end - len(val)]
-    data = arranged(folder.class_names, *parts, val=whole[end - len(val) :] if val else None)
+    data = arrays.arranged(folder.class_names, *parts, val=whole[end - len(val) :] if val else None)
     step = max(1, len(paths) // NUM_MEASURED)
     sample = sizes_of(replace(folder, paths=paths[::step]))
     kept = kept_area(Counter(sample), size) if spec.fit == "crop" else 1.0
@@ -291,7 +282,7 @@ def same_pictures(
     folder: PictureFolder, images: Images, train: Sequence[int], test: Sequence[int]
 ) -> Pairs:
     """Return the names of pairs of pictures that look the same, by their row of ``SAME``."""
-    digests, first = pixel_digests(images.pixels), dict[bytes, int]()
+    digests, first = arrays.pixel_digests(images.pixels), dict[bytes, int]()
     twins = [
         (row, other)
         for row in train
@@ -379,7 +370,7 @@ def read_own(
     if corrections:
         data = apply_corrections(data, corrections)
         named = (
-            zip(pixel_digests(part.pixels), part.names, strict=True)
+            zip(arrays.pixel_digests(part.pixels), part.names, strict=True)
             for part in (data.test, data.train)
         )
         copies = exact_copies(*named)  # another copy than the one named may be left

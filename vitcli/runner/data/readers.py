@@ -22,19 +22,13 @@ from vitcli.core.data.source import Images
 from vitcli.runner.data.arrays import Size, arranged, require_memory
 from vitcli.runner.data.cache import Decoded, array_file, load_or_build
 from vitcli.runner.data.catalogue import CatalogueRow
-from vitcli.runner.data.find import (
-    Listener,
-    Source,
-    cache_root,
-    explain_write_errors,
-    original_files,
-)
+from vitcli.runner.data.find import Source, cache_root, explain_write_errors, original_files
 from vitcli.runner.data.folder import list_folder
 from vitcli.runner.data.listing import PictureFolder, file_version
 from vitcli.runner.data.picture_reader import read_labelled, refuse_unreadable
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import scratch_folder
-from vitcli.runner.text import printable
+from vitcli.runner.text import Listener, printable
 
 MAX_FILE = 256 * 2**20
 MAX_MEMBERS = 1000

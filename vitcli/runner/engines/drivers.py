@@ -12,15 +12,8 @@ from typing import Any
 
 import filelock
 
+from vitcli.runner import files
 from vitcli.runner.errors import InUseError
-from vitcli.runner.files import (
-    errors_name,
-    file_lock,
-    make_folder,
-    read_json,
-    readable_json,
-    require_that_it_stays,
-)
 from vitcli.runner.run.folder import hold_folder
 
 PLAN = "plan.json"
@@ -34,27 +27,27 @@ PLAN_SECONDS = 60.0
 
 
 def read_plan(root: Path) -> dict[str, Any]:
-    return read_json(root / PLAN)
+    return files.read_json(root / PLAN)
 
 
 def rerun_before(root: Path) -> list[str]:
     """Return the variants that an earlier call with --rerun trained again, or began to."""
-    names = readable_json(root / PLAN).get("rerun")
+    names = files.readable_json(root / PLAN).get("rerun")
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 @contextlib.contextmanager
 def join_drivers(root: Path) -> Iterator[int]:
     """Be a driver of a folder while entered; yield the number of this driver, from 0."""
-    make_folder(root / LOGS)
+    files.make_folder(root / LOGS)
     for number in itertools.count():
         path = root / LOGS / LOCK.format(number)
-        lock = file_lock(path, timeout=0)
-        with contextlib.suppress(filelock.Timeout), errors_name(path):
+        lock = files.file_lock(path, timeout=0)
+        with contextlib.suppress(filelock.Timeout), files.errors_name(path):
             lock.acquire()
             break
     try:
-        with require_that_it_stays(root):
+        with files.require_that_it_stays(root):
             yield number
     finally:
         lock.release()
@@ -71,7 +64,7 @@ def no_drivers(root: Path) -> Iterator[None]:
         held.enter_context(hold_folder(root, REFUSAL))
         try:
             for path in _locks(root):
-                held.enter_context(file_lock(path, timeout=0))
+                held.enter_context(files.file_lock(path, timeout=0))
         except filelock.Timeout as error:
             raise InUseError(f"{root}: {REFUSAL}") from error
         yield
@@ -88,7 +81,7 @@ def _locks(root: Path) -> list[Path]:
 
 def _is_held(path: Path) -> bool:
     try:
-        with file_lock(path, timeout=0):
+        with files.file_lock(path, timeout=0):
             return False
     except filelock.Timeout:
         return True

@@ -4,7 +4,7 @@ Axes: N pictures, C channels, H W pixels, K classes.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +23,7 @@ from vitcli.runner.machine.device import pick_device
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, hidden
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
-from vitcli.runner.text import join_words, quantity
+from vitcli.runner.text import Listener, join_words, quantity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Predictor:
         run: RunDir,
         device: str = "auto",
         foreign: tuple[ExperimentSpec, ImageModel] | None = None,
-        on_message: Callable[[str], None] = warnings.warn,
+        on_message: Listener = warnings.warn,
     ) -> None:
         self.run = run
         self.spec = foreign[0] if foreign else run.spec()
@@ -140,10 +140,8 @@ class Predictor:
 
 def describe_model(run: RunDir, spec: ExperimentSpec) -> str:
     """Return a line that names the model and its data set, and one for each thing to know of it."""
-    record, kind = read_record(run), "bundled model" if run.is_bundled else "run"
-    notes = [UNTRAINED] if record.new_head else []
-    lines = [f"note: {note}" for note in notes]
-    return "\n".join([f"{kind} {run.name} ({spec.data.name})", *lines])
+    text = f"{'bundled model' if run.is_bundled else 'run'} {run.name} ({spec.data.name})"
+    return f"{text}\nnote: {UNTRAINED}" if read_record(run).new_head else text
 
 
 def report_of(run: str, done: Sequence[Prediction], num_top: int, judged: bool) -> Report:

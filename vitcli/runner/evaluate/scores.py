@@ -1,6 +1,6 @@
 """Measurement of a trained run on a split of its data set."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,13 +8,12 @@ from typing import Any
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.metric import Metric, metric_of
 from vitcli.core.metrics.classification import Scores
-from vitcli.runner.evaluate.trained_run import load_trained_run, score_of
+from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run, score_of
 from vitcli.runner.evaluate.weights import UNTRAINED
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, facts_of, hidden
-from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import describe_one_answer, describe_undefined, save_outputs
-from vitcli.runner.run.record import RunRecord, read_record
-from vitcli.runner.text import ignore_message, join_words, percent, quantity
+from vitcli.runner.run.record import RunRecord
+from vitcli.runner.text import Listener, ignore_message, join_words, percent, quantity
 
 MOST_COLUMNS = 20
 RESERVED = ("classes", "confusion", "notes", "files", "next")
@@ -25,22 +24,22 @@ RESERVED = ("classes", "confusion", "notes", "files", "next")
 class Evaluation:
     """The result of ``vitcli eval``."""
 
-    run: RunDir
+    trained: TrainedRun
     measured: dict[str, float]
-    headline: Metric
     scores: Scores | None
     """Intervals, accuracy per class and confusion matrix; None unless the task classifies."""
     num_images: int
-    class_names: tuple[str, ...]
-    parameters: int
     split: str
     tta: bool
-    notes: Sequence[str] = ()
+
+    @property
+    def notes(self) -> list[str]:
+        return self.trained.notes
 
     def report(self) -> Report:
         """Return the numbers of the measurement; docs/how-to/runs.md states their names."""
-        scores, size, split = self.scores, self.num_images, self.split
-        headline, about = self.headline, f"of {size:,} {split} images"
+        trained, scores, size, split = self.trained, self.scores, self.num_images, self.split
+        headline, about = trained.spec.task.row.headline, f"of {size:,} {split} images"
         is_own = scores is None or headline.name != "accuracy"
         facts, first = list[Fact](), {headline.name} if is_own else set()
         if is_own and headline.name in self.measured:
@@ -59,25 +58,24 @@ class Evaluation:
             majority, share = scores.majority
             balance = {
                 "balanced_accuracy": scores.balanced_accuracy,
-                "largest_class": self.class_names[majority],
+                "largest_class": trained.class_names[majority],
                 "largest_class_share": share,
             }
             facts += [interval_fact(scores.accuracy_interval, split)]
             facts += hidden(**balance) if scores.has_equal_classes else facts_of(**balance)
             rows = (metric_of(name) for name in others if name != "balanced_accuracy")
             measures = [row for row in rows if row]
-        record = read_record(self.run)
-        trained = record.result or record.reached
+        result = trained.record.result or trained.record.reached
         kept = ("epochs", "train_seconds", "images_per_second")
         before = [
-            Fact("run", str(self.run.path), text=self.run.name),
+            Fact("run", str(trained.run.path), text=trained.run.name),
             *hidden(split=split, tta=self.tta),
         ]
         after = [
-            Fact("parameters", self.parameters),
-            *hidden(num_images=size, **{n: trained[n] for n in kept if n in trained}),
+            Fact("parameters", count_parameters(trained.module)),
+            *hidden(num_images=size, **{n: result[n] for n in kept if n in result}),
         ]
-        tables = class_tables(scores, self.class_names) if scores else []
+        tables = class_tables(scores, trained.class_names) if scores else []
         taken = {fact.name for fact in (*before, *facts, *after)} | {*RESERVED}
         for metric in measures:
             key = f"{split}_{metric.name}" if metric.name in taken else metric.name
@@ -128,7 +126,7 @@ def evaluate_run(
     split: str = "test",
     tta: bool = False,
     predictions: Path | None = None,
-    on_message: Callable[[str], None] = ignore_message,
+    on_message: Listener = ignore_message,
     **options: Any,
 ) -> Evaluation:
     """Measure a run on its own data set, in fp32; ``options`` are those of ``load_trained_run``."""
@@ -152,17 +150,9 @@ def evaluate_run(
             trained.notes.append(describe_one_answer(scores.accuracy, name, share))
     if predictions:
         save_outputs(predictions, outputs)
+    count = len(next(iter(outputs.values())))
     return Evaluation(
-        run=trained.run,
-        measured=measured,
-        headline=row.headline,
-        scores=scores,
-        num_images=len(next(iter(outputs.values()))),
-        class_names=tuple(trained.class_names),
-        parameters=count_parameters(trained.module),
-        split=split,
-        tta=tta,
-        notes=trained.notes,
+        trained=trained, measured=measured, scores=scores, num_images=count, split=split, tta=tta
     )
 
 

@@ -3,7 +3,7 @@
 Axes: N test images, B batch, C channels, H W pixels, K classes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from vitcli.runner.experiment.build import encoder_of
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import RunRecord, describe_other_images, read_record
-from vitcli.runner.text import ignore_message
+from vitcli.runner.text import Listener, ignore_message
 
 MAX_BATCH = 50
 MAX_BYTES = 2**28
@@ -185,7 +185,7 @@ def load_trained_run(
     offline: bool = False,
     limit_batches: int | None = None,
     num_images: int = 500,
-    on_message: Callable[[str], None] = ignore_message,
+    on_message: Listener = ignore_message,
 ) -> TrainedRun:
     """Read a run's weights and its data set.
 

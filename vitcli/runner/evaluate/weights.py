@@ -19,43 +19,34 @@ from vitcli.runner.errors import InputError, OwnCodeError, UserError
 from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.machine.device import pick_device
+from vitcli.runner.run import folder
 from vitcli.runner.run.checkpoint import latest_checkpoint, load_checkpoint
-from vitcli.runner.run.folder import (
-    BUNDLED,
-    CONFIG,
-    RESULT_STATES,
-    RunDir,
-    find_run,
-    list_runs,
-    steps,
-)
 from vitcli.runner.run.record import EDITED, read_record
-from vitcli.runner.text import ignore_message
+from vitcli.runner.text import Listener, ignore_message
 
 DEFAULT_MODEL = "cifar10-pocket"
 UNTRAINED = "its head was never trained, so its classes mean nothing; train the run first"
 """Of a run with ``new_head``."""
-Listener = Callable[[str], None]
 
 
 def run_weights(
-    run: RunDir, step: int | None = None, on_message: Callable[[str], None] = warnings.warn
+    run: folder.RunDir, step: int | None = None, on_message: Listener = warnings.warn
 ) -> dict[str, Tensor]:
     """Return the weights of a checkpoint, the last by default; with EMA the averaged weights.
 
     A run with an edited config.yaml is refused: its weights belong to another configuration.
     """
     record = read_record(run)
-    if f"{CONFIG}: {EDITED}" in record.problems:
-        settings = str(run.path / CONFIG)
+    if f"{folder.CONFIG}: {EDITED}" in record.problems:
+        settings = str(run.path / folder.CONFIG)
         raise InputError(
             f"{settings}: {EDITED}; restore the file, or train a run with it:"
             f" {shlex.join(['vitcli', 'train', settings])}"
         )
-    is_over = record.status in RESULT_STATES
+    is_over = record.status in folder.RESULT_STATES
     again = run.rerun_command if is_over else run.command("train --resume")
     latest = None if step is not None else latest_checkpoint(run.checkpoints, on_message)
-    kept = steps(run.checkpoints)
+    kept = folder.steps(run.checkpoints)
     if not kept:
         if record.imported:
             raise InputError(
@@ -87,10 +78,10 @@ def run_weights(
 
 
 def load_model(
-    run: RunDir | str | Path,
+    run: folder.RunDir | str | Path,
     device: str = "cpu",
     step: int | None = None,
-    on_message: Callable[[str], None] = warnings.warn,
+    on_message: Listener = warnings.warn,
 ) -> ImageModel:
     """Return the trained model of a run in eval mode.
 
@@ -103,17 +94,17 @@ def load_model(
     Raises:
         InputError: There is no such run, or it has no undamaged checkpoint.
     """
-    run = run if isinstance(run, RunDir) else find_run(str(run))
+    run = run if isinstance(run, folder.RunDir) else folder.find_run(str(run))
     spec = run.spec()
     return encoder_of(spec, load_module(run, spec, device, step, on_message))
 
 
 def load_module(
-    run: RunDir,
+    run: folder.RunDir,
     spec: ExperimentSpec,
     device: str = "cpu",
     step: int | None = None,
-    on_message: Callable[[str], None] = warnings.warn,
+    on_message: Listener = warnings.warn,
 ) -> nn.Module:
     """Return the whole trained module of a run in eval mode."""
     weights = run_weights(run, step, on_message)
@@ -127,13 +118,13 @@ def load_module(
     return module.to(pick_device(device)).eval()
 
 
-def final_step(run: RunDir) -> int:
+def final_step(run: folder.RunDir) -> int:
     """Return the step of the last checkpoint, also if that is missing now."""
     return max(read_record(run).step, run.last_step())
 
 
 def encoder_weights(
-    run: RunDir, step: int | None = None, on_message: Callable[[str], None] = warnings.warn
+    run: folder.RunDir, step: int | None = None, on_message: Listener = warnings.warn
 ) -> dict[str, Tensor]:
     """Return the weights that another training may start from."""
     name = task_class(run.spec()).encoder_name
@@ -154,12 +145,12 @@ def weights_sha256(weights: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def start_sha256(run: RunDir) -> str:
+def start_sha256(run: folder.RunDir) -> str:
     """Return the SHA-256 of the weights that another training may start from."""
     return start_facts(run)[0]
 
 
-def start_facts(run: RunDir) -> tuple[str, int]:
+def start_facts(run: folder.RunDir) -> tuple[str, int]:
     """Return ``start_sha256``, and the step of these weights: of the last whole checkpoint."""
     files = sorted(run.checkpoints.resolve().glob("*/*"))
     return _start_facts(run.path, tuple((file, file.stat().st_mtime_ns) for file in files))
@@ -167,27 +158,27 @@ def start_facts(run: RunDir) -> tuple[str, int]:
 
 @lru_cache(maxsize=8)
 def _start_facts(path: Path, files: tuple[tuple[Path, int], ...]) -> tuple[str, int]:
-    run = RunDir(path)
+    run = folder.RunDir(path)
     digest = weights_sha256(encoder_weights(run, on_message=ignore_message))
     used = latest_checkpoint(run.checkpoints, ignore_message)
     assert used, "it has weights"
     return digest, used.step
 
 
-def default_run() -> RunDir:
+def default_run() -> folder.RunDir:
     """Return the newest finished run that classifies, or the bundled model if there is none.
 
     Trials of a study are skipped, because most of them lack a part on purpose. Runs on a
     generated data set are skipped, because they cannot classify photos, and so are imported runs
     whose head was never trained.
     """
-    for run in reversed(list_runs()):
+    for run in reversed(folder.list_runs()):
         record = read_record(run)
         is_real = not record.variant and record.meta.get("data") not in GENERATED
         is_trained = record.state == "finished" and not record.new_head
         if is_real and is_trained and record.task.classifies:
             return run
-    return RunDir(BUNDLED / DEFAULT_MODEL)
+    return folder.RunDir(folder.BUNDLED / DEFAULT_MODEL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +188,7 @@ class PublishedWeights:
     first_file: Callable[[ExperimentSpec, bool, Listener], Path | None]
     """Returns the file that a model starts from, offline if asked; None for a run or random
     weights."""
-    load: Callable[[ImageModel, RunDir | Path, Listener, Sequence[str]], None]
+    load: Callable[[ImageModel, folder.RunDir | Path, Listener, Sequence[str]], None]
     """Copies the weights of a run or file into a model. A head for classes of other names stays."""
     model: Callable[[str, bool, Listener], tuple[ExperimentSpec, ImageModel]]
     """Returns the model of a name with its published weights, offline if asked."""

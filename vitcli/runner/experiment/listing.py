@@ -9,16 +9,9 @@ from pydantic.json_schema import GenerateJsonSchema
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugin import load_target
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment import yaml_text
 from vitcli.runner.experiment.config import find_experiment, merge_with_bases, parse_experiment
 from vitcli.runner.experiment.kinds import FILE_KINDS, kind_of
-from vitcli.runner.experiment.yaml_text import (
-    Document,
-    Purpose,
-    dump,
-    read_mapping,
-    read_purpose,
-    without_results,
-)
 from vitcli.runner.files import commit
 
 
@@ -38,7 +31,7 @@ def describe_experiment(name: str) -> ExperimentInfo:
     path = find_experiment(name)
     try:
         kind = name_of_kind(path)
-        purpose = read_purpose(read_mapping(path)).model_dump()
+        purpose = yaml_text.read_purpose(yaml_text.read_mapping(path)).model_dump()
     except ConfigError as error:
         kind, purpose = "broken", {"question": str(error)}
     return ExperimentInfo(name=path.stem, kind=kind, path=str(path), **purpose)
@@ -69,14 +62,14 @@ def base_spec(name: str) -> ExperimentSpec | None:
 
 def read_text(name: str) -> str:
     path = find_experiment(name)
-    read_mapping(path)
+    yaml_text.read_mapping(path)
     return path.read_text()
 
 
 def copy_experiment(name: str, target: Path | None, *, force: bool = False) -> Path:
     """Copy a file, without its results, to a file or into a folder; return the path."""
     source = find_experiment(name)
-    document = read_mapping(source)
+    document = yaml_text.read_mapping(source)
     base = document.data.get("base")
     target = target or Path(source.name)
     if target.is_dir():
@@ -100,17 +93,17 @@ def copy_experiment(name: str, target: Path | None, *, force: bool = False) -> P
     return target
 
 
-def text_of_copy(source: Path, document: Document) -> str:
+def text_of_copy(source: Path, document: yaml_text.Document) -> str:
     text = source.read_text()
     # The numbers under ``reference`` belong to the model that the source describes.
     if start := document.lines.get(("reference",)):
         later = [line for path, line in document.lines.items() if len(path) == 1 and line > start]
         lines = text.splitlines(keepends=True)
         text = "".join(lines[: start - 1] + lines[min(later, default=len(lines) + 1) - 1 :])
-    text = without_results(text)
+    text = yaml_text.without_results(text)
     wanted = {name: value for name, value in document.data.items() if name != "reference"}
     # A file in one line of braces cannot lose a part of its lines.
-    return text if Document(text, "copy").data == wanted else dump(wanted)
+    return text if yaml_text.Document(text, "copy").data == wanted else yaml_text.dump(wanted)
 
 
 class _FileSchema(GenerateJsonSchema):
@@ -128,7 +121,7 @@ def file_schema() -> dict[str, Any]:
     """Return the JSON schema of experiment files of every kind, for editors."""
     fields = ExperimentSpec.model_json_schema(schema_generator=_FileSchema)
     base = {"type": "string", "description": "Experiment whose fields this file changes."}
-    purpose = Purpose.model_json_schema()["properties"]
+    purpose = yaml_text.Purpose.model_json_schema()["properties"]
     others = [load_target(kind.fields).model_json_schema() for kind in FILE_KINDS.values()]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

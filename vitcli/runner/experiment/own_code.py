@@ -326,22 +326,20 @@ def missing_code(code: Mapping[str, str], copies: Path | None = None) -> list[st
         load_copies({name: code[name] for name in missing}, copies)
         missing = []
     for name, digest in code.items():
-        if name not in missing and not _is_file(name) and _is_other_plugin(name, digest):
-            raise OwnCodeError(
-                f"the package {name} is {_identity(name)} (version, SHA-256), the run was trained"
-                f" with {digest}; install that"
-            )
-        if name not in missing and _is_file(name) and _identity(name) != digest:
+        if name in missing or _identity(name) == digest:
+            continue
+        if _is_file(name):
             raise OwnCodeError(
                 f"{state.codes[name].path}: differs from the {name} of the run (SHA-256"
                 f" {digest[:12]}); name the version that it was trained with"
                 + (f", or {copies / name}" if copies and (copies / name).exists() else "")
             )
+        if name in [plugin.package for plugin in active()]:
+            raise OwnCodeError(
+                f"the package {name} is {_identity(name)} (version, SHA-256), the run was trained"
+                f" with {digest}; install that"
+            )
     return missing
-
-
-def _is_other_plugin(package: str, stored: str) -> bool:
-    return any(plugin.package == package for plugin in active()) and _identity(package) != stored
 
 
 def load_copies(hashes: Mapping[str, str], copies: Path) -> None:

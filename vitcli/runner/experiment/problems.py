@@ -10,15 +10,8 @@ from pydantic.fields import FieldInfo
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.own import FIELDS, NEEDS_CODE
 from vitcli.core.spec.rows import choice_of, table_of
+from vitcli.runner.experiment import yaml_text
 from vitcli.runner.experiment.kinds import FILE_KINDS
-from vitcli.runner.experiment.yaml_text import (
-    FILE_FIELDS,
-    SET,
-    FieldPath,
-    Place,
-    is_typed,
-    value_at,
-)
 from vitcli.runner.text import closest, did_you_mean
 
 STUDY_FIELDS = (
@@ -38,14 +31,14 @@ SEPARATOR = re.compile(r",|(?<=\d) ?[xX] ?(?=\d)")
 """Separator of a list in other programs: ``48x32`` or ``0.5,0.5,0.5``."""
 
 
-def with_place(place: Place, loc: FieldPath, problem: str) -> str:
+def with_place(place: yaml_text.Place, loc: yaml_text.FieldPath, problem: str) -> str:
     """Return a problem with its place in front.
 
     A problem of the whole experiment (an empty ``loc``) begins with the field to change.
     """
     field = problem.partition(":")[0]
     where = place.where(loc or tuple(field.split(".")))
-    if is_typed(where) and where != SET:  # an option that names the field
+    if yaml_text.is_typed(where) and where != yaml_text.SET:  # an option that names the field
         problem = problem.removeprefix(f"{field}: ")
     return f"{where}: {problem}"
 
@@ -133,7 +126,7 @@ def _suggest_field(
         if is_field:
             return hint
         return _suggest_field(tuple(path), raw, in_file=in_file, of_function=of_function)
-    if not group and last in FILE_FIELDS:
+    if not group and last in yaml_text.FILE_FIELDS:
         return "; only a file can have it, at its top level"
     if not group and last in STUDY_FIELDS:
         return "; only a study has it, which is a file with 'variants'"
@@ -142,7 +135,7 @@ def _suggest_field(
     if ".".join((*group, last)) in field_names(raw=raw):
         return f"; {_chosen(group, raw)} does not have it"
     known = field_names(raw=raw, only_chosen=True)
-    known += (*FILE_FIELDS, *STUDY_FIELDS) if in_file else ()
+    known += (*yaml_text.FILE_FIELDS, *STUDY_FIELDS) if in_file else ()
     siblings = [name.split(".")[-1] for name in known if name.split(".")[:-1] == group]
     if hint := did_you_mean(last, siblings):
         return hint
@@ -164,7 +157,7 @@ def _chosen(group: Sequence[str], raw: Mapping[str, Any]) -> str:
     inner: Any = raw
     choice = None
     for name in group:
-        field, inner = spec.model_fields[name], value_at(inner, name)
+        field, inner = spec.model_fields[name], yaml_text.value_at(inner, name)
         choice, spec = choice_of(field), _specs_in(field, inner)[0]
     assert choice is not None, "only a choice has fields of other rows"
     return f"{'.'.join(group)}.{choice.key}={choice.name_of(inner)}"
@@ -185,7 +178,7 @@ def field_names(
     names: list[str] = []
     for name, field in spec.model_fields.items():
         names.append(prefix + name)
-        inner = value_at(raw, name)
+        inner = yaml_text.value_at(raw, name)
         if only_chosen and inner is None and field.default is None:
             continue
         kinds = _specs_in(field, inner)
@@ -198,7 +191,7 @@ def field_names(
 def _specs_in(field: FieldInfo, raw: Any) -> list[type[BaseModel]]:
     choice, table = choice_of(field), table_of(field)
     if table is not None:
-        row = table.get(value_at(raw, "name") or raw)
+        row = table.get(yaml_text.value_at(raw, "name") or raw)
         return [row.own] if row and row.own else []
     if choice is None:
         kinds = get_args(field.annotation) or (field.annotation,)

@@ -1,6 +1,5 @@
 """Fill in the fields of an experiment that follow from its data set. No torch."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -11,7 +10,7 @@ from vitcli.runner.data.catalogue import DataInfo
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import SIZES, STATISTICS, Experiment, load_experiment
 from vitcli.runner.experiment.problems import describe
-from vitcli.runner.text import quantity
+from vitcli.runner.text import Listener, quantity
 
 if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
@@ -54,7 +53,7 @@ def shrink_batch(
     experiment: Experiment,
     spec: ExperimentSpec,
     num_train: int,
-    on_message: Callable[[str], None],
+    on_message: Listener,
     kept: int | None = None,
 ) -> ExperimentSpec:
     """Return the spec with a batch of a quarter of the images, if an epoch has too few steps.

@@ -50,10 +50,6 @@ def _functions() -> dict[tuple[Any, str], Any]:
     }
 
 
-def _is_of_torch(value: Any) -> bool:
-    return str(getattr(value, "__module__", None)).partition(".")[0] == "torch"
-
-
 @contextmanager
 def unchanged(where: str) -> Iterator[None]:
     """Undo changes of torch by own code in the block, and refuse them."""
@@ -71,7 +67,8 @@ def unchanged(where: str) -> Iterator[None]:
         for (place, name), value in functions.items():
             new = now.get((place, name))
             is_new_name = getattr(new, "__name__", name) != name
-            if new is not value and (is_new_name or not _is_of_torch(new)):
+            is_of_torch = str(getattr(new, "__module__", None)).partition(".")[0] == "torch"
+            if new is not value and (is_new_name or not is_of_torch):
                 setattr(place, name, value)
                 changed.append(f"{getattr(place, '__qualname__', place.__name__)}.{name}")
     if changed:

@@ -18,20 +18,8 @@ from vitcli.runner.text import quantity, size_text
 from vitcli.version import __version__
 
 PACKAGES = (
-    "torch",
-    "torchvision",
-    "numpy",
-    "scipy",
-    "pydantic",
-    "PyYAML",
-    "typer",
-    "rich",
-    "safetensors",
-    "filelock",
-    "platformdirs",
-    "Pillow",
-    "matplotlib",
-    "tensorboard",
+    *("torch", "torchvision", "numpy", "scipy", "pydantic", "PyYAML", "typer", "rich"),
+    *("safetensors", "filelock", "platformdirs", "Pillow", "matplotlib", "tensorboard"),
 )
 OLDEST_TORCH = (2, 11)
 ENOUGH_BYTES = 200 * 2**20

@@ -26,7 +26,7 @@ from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.files import commit, read_bounded, scratch_folder
 from vitcli.runner.machine.device import cpu_kind, this_processor
-from vitcli.runner.text import ignore_message
+from vitcli.runner.text import Listener, ignore_message
 
 FOLDER = Path(native.__file__).parent
 FLAGS = ("-O3", "-fopenmp", "-fPIC", "-Wall", "-Wextra")
@@ -54,7 +54,7 @@ def choose_kernels(
     device: torch.device,
     autocast: torch.dtype | None,
     wanted: str = "auto",
-    on_message: Callable[[str], None] = ignore_message,
+    on_message: Listener = ignore_message,
 ) -> str:
     """Select the backend that computes the model; return its name, ``native`` or ``torch``.
 

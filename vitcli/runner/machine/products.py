@@ -3,12 +3,12 @@
 import itertools
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from vitcli.runner.machine.device import DTYPES, computes_bf16, pick_device, this_processor
+from vitcli.runner.text import Listener
 
 Size = tuple[int, int, int]
 """Rows of the first matrix, its columns, and columns of the second matrix."""
@@ -68,10 +68,7 @@ def flops(size: Size) -> int:
 
 
 def warn_if_emulated(
-    precision: str,
-    device_name: str,
-    on_message: Callable[[str], None],
-    instead: str = "type --precision fp32",
+    precision: str, device_name: str, on_message: Listener, instead: str = "type --precision fp32"
 ) -> None:
     """Say how slow bf16 is on a CPU that emulates it. Commands measure this once, workers never."""
     if precision != "bf16" or pick_device(device_name).type != "cpu":

@@ -6,7 +6,7 @@ a checkpoint. No file is a pickle.
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,19 +17,11 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from vitcli.core.torch_use import to_host
+from vitcli.runner import files
 from vitcli.runner.errors import InputError
-from vitcli.runner.files import (
-    MAX_JSON,
-    commit,
-    is_unchanged,
-    read_bounded,
-    require_same_folder,
-    sha256,
-    sync_folder,
-    to_hashed_json,
-)
 from vitcli.runner.run.folder import MANIFEST, TENSORS, RunDir, delete_step, step_folders, steps
 from vitcli.runner.run.record import Measured, Seconds
+from vitcli.runner.text import Listener
 
 FORMAT = 2
 WEIGHTS = "weights.safetensors"
@@ -83,23 +75,23 @@ def untie_shared_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write ``folder/<step>/`` completely or not at all."""
     path = folder / str(checkpoint.step)
-    require_same_folder(path)
+    files.require_same_folder(path)
     path.mkdir(exist_ok=True)  # no parents: if somebody removed the run, do not bring it back
-    sync_folder(folder)
+    files.sync_folder(folder)
     tensors = to_host(checkpoint.tensors)
     content = safetensors.torch.save(untie_shared_tensors(tensors))
     (path / MANIFEST).unlink(missing_ok=True)  # else an old manifest might stand beside new tensors
-    commit(path / TENSORS, content)
-    commit(path / MANIFEST, _manifest(checkpoint, TENSORS, content))
+    files.commit(path / TENSORS, content)
+    files.commit(path / MANIFEST, _manifest(checkpoint, TENSORS, content))
     return path
 
 
 def _manifest(checkpoint: Checkpoint, name: str, content: bytes) -> bytes:
-    return to_hashed_json(
+    return files.to_hashed_json(
         {
             "format": FORMAT,
             "step": checkpoint.step,
-            "files": {name: {"sha256": sha256(content), "bytes": len(content)}},
+            "files": {name: {"sha256": files.sha256(content), "bytes": len(content)}},
             "state": checkpoint.state,
         }
     )
@@ -107,27 +99,26 @@ def _manifest(checkpoint: Checkpoint, name: str, content: bytes) -> bytes:
 
 def load_checkpoint(path: Path) -> Checkpoint:
     try:
-        manifest = parse_manifest(read_bounded(path / MANIFEST, MAX_JSON), path)
+        manifest = parse_manifest(files.read_bounded(path / MANIFEST, files.MAX_JSON), path)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: no readable checkpoint manifest") from error
     ((name, expected),) = manifest["files"].items()
     try:
-        content = read_bounded(path / name, expected["bytes"])
+        content = files.read_bounded(path / name, expected["bytes"])
     except OSError as error:
         raise InputError(f"{path}: checkpoint without tensors: {error.strerror}") from error
     except ValueError as error:
         raise InputError(f"{path}: checkpoint is damaged: {name} is {error}") from error
-    if len(content) != expected["bytes"] or sha256(content) != expected["sha256"]:
+    if len(content) != expected["bytes"] or files.sha256(content) != expected["sha256"]:
         raise InputError(f"{path}: checkpoint is damaged: its SHA-256 differs from the manifest's")
     return Checkpoint(manifest["step"], parse_tensors(content, path), manifest["state"])
 
 
 def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
     try:
-        tensors = safetensors.torch.load(content)
+        return safetensors.torch.load(content)
     except (SafetensorError, ValueError, KeyError) as error:
         raise InputError(f"{path}: checkpoint is damaged: {error}") from error
-    return tensors
 
 
 def parse_manifest(content: bytes, path: Path) -> dict[str, Any]:
@@ -135,7 +126,7 @@ def parse_manifest(content: bytes, path: Path) -> dict[str, Any]:
         manifest = json.loads(content)
         version = manifest.get("format") if isinstance(manifest, dict) else None
         has_hash = type(version) is int and "sha256" in manifest
-        if has_hash and not is_unchanged(manifest, content):
+        if has_hash and not files.is_unchanged(manifest, content):
             raise InputError(f"{path}: checkpoint is damaged: its manifest does not match its hash")
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: no readable checkpoint manifest") from error
@@ -152,8 +143,8 @@ def parse_manifest(content: bytes, path: Path) -> dict[str, Any]:
 
 
 def _is_complete(manifest: dict[str, Any], name: str) -> bool:
-    files, state = manifest.get("files"), manifest.get("state")
-    names = list(files) if isinstance(files, dict) else []
+    stored, state = manifest.get("files"), manifest.get("state")
+    names = list(stored) if isinstance(stored, dict) else []
     entry = manifest["files"][names[0]] if names in ([TENSORS], [WEIGHTS]) else None
     return (
         type(manifest.get("step")) is int
@@ -165,7 +156,7 @@ def _is_complete(manifest: dict[str, Any], name: str) -> bool:
     )
 
 
-def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkpoint | None:
+def latest_checkpoint(folder: Path, on_message: Listener) -> Checkpoint | None:
     """Return the newest undamaged checkpoint, and report damaged ones; None if there is none."""
     damage: list[InputError] = []
     for step in steps(folder):
@@ -185,7 +176,7 @@ def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkp
     return None
 
 
-def resumable_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkpoint | None:
+def resumable_checkpoint(folder: Path, on_message: Listener) -> Checkpoint | None:
     checkpoint = latest_checkpoint(folder, on_message)
     if checkpoint is None:
         on_message("there is no checkpoint yet; starting at step 0")
@@ -209,8 +200,8 @@ def keep_weights(folder: Path) -> None:
         part = str(checkpoint.state["weights"])
         weights = {f"{part}.{name}": tensor for name, tensor in checkpoint.part(part).items()}
         content = safetensors.torch.save(weights)
-        commit(path / WEIGHTS, content)
-        commit(path / MANIFEST, _manifest(checkpoint, WEIGHTS, content))
+        files.commit(path / WEIGHTS, content)
+        files.commit(path / MANIFEST, _manifest(checkpoint, WEIGHTS, content))
         (path / TENSORS).unlink(missing_ok=True)
     prune(folder, found[:1])
 

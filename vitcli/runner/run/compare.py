@@ -26,17 +26,9 @@ from vitcli.runner.run.record import RunRecord
 Config = ExperimentSpec | dict[str, Any]
 """A configuration, as plain data if it has own code."""
 MEASURES = (
-    "test_accuracy",
-    "test_loss",
-    "test_top5_accuracy",
-    "calibration_error",
-    "val_accuracy",
-    "train_loss",
-    "train_accuracy",
-    "parameters",
-    "epochs",
-    "train_seconds",
-    "images_per_second",
+    *("test_accuracy", "test_loss", "test_top5_accuracy", "calibration_error", "val_accuracy"),
+    *("train_loss", "train_accuracy"),
+    *("parameters", "epochs", "train_seconds", "images_per_second"),
 )
 """Numbers of most tasks and the numbers of a classification, in the order of the comparison."""
 FACTS = ("data_hash", "commit", "dirty", "torch", "hardware", "device", "threads")

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import filelock
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.runner import files
 from vitcli.runner.errors import ConfigError, InputError, InUseError, OwnCodeError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import (
@@ -21,22 +22,6 @@ from vitcli.runner.experiment.config import (
     parse_experiment,
 )
 from vitcli.runner.experiment.yaml_text import MAX_BYTES, Places, read_mapping
-from vitcli.runner.files import (
-    LOCK,
-    commit,
-    commit_json,
-    errors_name,
-    file_lock,
-    make_folder,
-    read_bounded,
-    read_json,
-    require_that_it_stays,
-    require_utf8,
-    sha256,
-    temporary_files_of,
-    to_hashed_json,
-    write_only_while_same,
-)
 from vitcli.runner.text import did_you_mean, printable, shorten
 from vitcli.version import PACKAGE
 
@@ -59,7 +44,7 @@ WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 YAML = (".yaml", ".yml")
 MAX_ECHO = 100
 """Number of characters that an error repeats of a name that no run has."""
-Status = Literal["running", "interrupted", "finished", "diverged", "failed"]
+Status = Literal["finished", "diverged", "failed", "interrupted", "running"]
 """State in status.json."""
 RESULT_STATES: tuple[Status, ...] = ("finished", "diverged")
 """The states of a run that has a result; such a run is not trained again."""
@@ -147,12 +132,12 @@ class RunDir:
     def create(self, spec: ExperimentSpec) -> None:
         """Write config.yaml, after the copies of own code and what a killed process left."""
         self.refuse_links()
-        make_folder(self.checkpoints)
+        files.make_folder(self.checkpoints)
         for path in temporary_files(self.path):
             path.unlink(missing_ok=True)
         if spec.code or spec.task.taught_by:
             own_code.save_copies(spec, self.path)
-        commit(self.path / "config.yaml", config_text(spec).encode())
+        files.commit(self.path / "config.yaml", config_text(spec).encode())
 
     def refuse_links(self) -> None:
         """Refuse to write where a link leads to files that are not the run's own."""
@@ -176,7 +161,7 @@ class RunDir:
 
     def config_sha256(self) -> str:
         """Return the SHA-256 of config.yaml: a truncated file may still be valid YAML."""
-        return sha256(read_bounded(self.path / "config.yaml", MAX_BYTES))
+        return files.sha256(files.read_bounded(self.path / "config.yaml", MAX_BYTES))
 
     def last_step(self) -> int:
         return max(steps(self.checkpoints), default=0)
@@ -188,7 +173,7 @@ class RunDir:
         """
         folder = self.checkpoints / str(step)
         try:
-            for name, expected in dict(read_json(folder / MANIFEST).get("files", {})).items():
+            for name, expected in dict(files.read_json(folder / MANIFEST).get("files", {})).items():
                 size = (folder / name).stat().st_size
                 if size != expected["bytes"]:
                     of = f"{size:,} of {expected['bytes']:,} bytes"
@@ -219,7 +204,7 @@ class RunDir:
         """
         path = self.path / CONFIG
         try:
-            parts = SEED.split(read_bounded(path, MAX_BYTES))
+            parts = SEED.split(files.read_bounded(path, MAX_BYTES))
         except (OSError, ValueError):  # the parser says why
             parts = []
         key = (parts[0], parts[-1]) if len(parts) == 3 else None
@@ -246,20 +231,20 @@ class RunDir:
     ) -> None:
         """Write status.json; ``reached`` are the numbers of a training stopped before its end."""
         status = {"state": state, "step": step, "reason": reason}
-        commit_json(self.path / STATUS, status | ({"reached": reached} if reached else {}))
+        files.commit_json(self.path / STATUS, status | ({"reached": reached} if reached else {}))
 
     def set_meta(self, meta: Mapping[str, Any]) -> None:
-        commit_json(self.path / META, meta)
+        files.commit_json(self.path / META, meta)
 
     def set_result(self, result: dict[str, Any]) -> None:
-        commit(self.path / RESULT, to_hashed_json(result))
+        files.commit(self.path / RESULT, files.to_hashed_json(result))
 
     def delete_result(self) -> None:
         (self.path / RESULT).unlink(missing_ok=True)
 
     def set_metrics(self, records: Sequence[Mapping[str, Any]]) -> None:
         text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
-        commit(self.path / METRICS, text.encode())
+        files.commit(self.path / METRICS, text.encode())
 
     @contextmanager
     def lock(self, timeout: float = 0.5) -> Iterator[None]:
@@ -269,7 +254,7 @@ class RunDir:
 
     def refuse_use(self, timeout: float = 0.5) -> None:
         """Raise InUseError if another process holds the lock. Creates no lock file."""
-        if (self.path / LOCK).exists():
+        if (self.path / files.LOCK).exists():
             # an OSError: a read-only copy, in which no process can train
             with suppress(OSError), self.lock(timeout):
                 pass
@@ -306,16 +291,16 @@ def hold_folder(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[No
 
     By default, wait 0.5 s in case another process is only checking the lock.
     """
-    require_utf8(folder)
-    make_folder(folder)
-    lock = file_lock(folder / LOCK, timeout)
+    files.require_utf8(folder)
+    files.make_folder(folder)
+    lock = files.file_lock(folder / files.LOCK, timeout)
     try:
-        with errors_name(folder / LOCK):
+        with files.errors_name(folder / files.LOCK):
             lock.acquire()
     except filelock.Timeout as error:
         raise InUseError(f"{folder}: {refusal}") from error
     try:
-        with require_that_it_stays(folder), write_only_while_same(folder):
+        with files.require_that_it_stays(folder), files.write_only_while_same(folder):
             yield
     finally:
         lock.release()
@@ -323,7 +308,7 @@ def hold_folder(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[No
 
 def temporary_files(run: Path) -> list[Path]:
     """Return temporary files of ``commit`` that a killed process left behind."""
-    return [path for file in _files_of(run) for path in temporary_files_of(file)]
+    return [path for file in _files_of(run) for path in files.temporary_files_of(file)]
 
 
 def _files_of(run: Path) -> list[Path]:
@@ -347,7 +332,7 @@ def delete_step(path: Path) -> None:
     """Delete the files of a checkpoint, its manifest first, and its folder if it is empty then."""
     for file in [path / name for name in CHECKPOINT_FILES]:
         file.unlink(missing_ok=True)
-        for temporary in temporary_files_of(file):
+        for temporary in files.temporary_files_of(file):
             temporary.unlink(missing_ok=True)
     with suppress(OSError):  # another file is in it
         path.rmdir()
@@ -360,9 +345,9 @@ def steps(checkpoints: Path) -> list[int]:
 
 def is_effectively_empty(folder: Path) -> bool:
     """Return whether a run can be written into a folder without losing a file."""
-    files = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    return not files or (
-        [path.name for path in files] == ["checkpoints"] and not any(files[0].iterdir())
+    visible = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    return not visible or (
+        [path.name for path in visible] == ["checkpoints"] and not any(visible[0].iterdir())
     )
 
 

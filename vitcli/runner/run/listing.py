@@ -199,8 +199,7 @@ def remove_run(folder: Path) -> list[str]:
     """Delete a run and the folders that become empty; return files that vitcli did not write."""
     delete_run_files(folder)
     left = foreign_files(folder)
-    if not left:
-        remove_empty_folders(folder)
+    remove_empty_folders(folder)
     return left
 
 

@@ -45,17 +45,7 @@ if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
     from vitcli.runner.run.predictions import PerImage, Predictions
 
-State = Literal[
-    "finished",
-    "diverged",
-    "failed",
-    "interrupted",
-    "running",
-    "damaged",
-    "stale",
-    "missing",
-    "saved",
-]
+State = Literal[Status, "damaged", "stale", "missing", "saved"]
 """Of a run. A trial of a study is ``missing`` before it begins, ``stale`` if its folder holds
 another training, and ``saved`` if only an earlier call knows its saved result."""
 MAX_EPOCH = 10**9

@@ -24,18 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from vitcli.runner import files
 from vitcli.runner.errors import InputError
-from vitcli.runner.files import (
-    LOCK,
-    MAX_JSON,
-    commit,
-    file_lock,
-    make_folder,
-    parse_strict_json,
-    read_bounded,
-    read_json,
-    sha256,
-)
 from vitcli.runner.run.predictions import MAX_BYTES, Arrays, PerImage, per_image, read_outputs
 from vitcli.runner.run.record import RunRecord, saved_record
 
@@ -83,7 +73,7 @@ class Entry:
     def predictions(self) -> Arrays:
         content = self.content()
         arrays = read_outputs(content, self.members if self.line else "")
-        digest = hash_of(arrays) if self.line else sha256(content)
+        digest = hash_of(arrays) if self.line else files.sha256(content)
         if digest != self.value["predictions_sha256"]:
             raise ValueError("its predictions do not match their hash")
         return arrays
@@ -109,15 +99,15 @@ class Entry:
 def read_store(folder: Path) -> list[Entry]:
     """Return every saved trial in a folder and below it, those of older versions last."""
     lines = [entry for path in sorted(folder.rglob("seed*.jsonl")) for entry in read_lines(path)]
-    files = [path for path in sorted(folder.rglob("*.json")) if path.name != PLAN]
-    return lines + [entry for path in files if (entry := read_single(path))]
+    paths = [path for path in sorted(folder.rglob("*.json")) if path.name != PLAN]
+    return lines + [entry for path in paths if (entry := read_single(path))]
 
 
 def read_lines(path: Path) -> list[Entry]:
     """Return the trials of a seed, ``seed0.jsonl``; none if the file does not exist."""
     try:
         with _errors_name(path):
-            text = read_bounded(path, MAX_JSON).decode()
+            text = files.read_bounded(path, files.MAX_JSON).decode()
             lines = text.replace("\r\n", "\n").split("\n")  # as git writes them on Windows
             if lines.pop():
                 raise ValueError("its last line is not whole")
@@ -125,7 +115,7 @@ def read_lines(path: Path) -> list[Entry]:
         if isinstance(error.__cause__, FileNotFoundError):
             return []
         raise
-    content = functools.cache(lambda: read_bounded(path.with_suffix(".npz"), MAX_BYTES))
+    content = functools.cache(lambda: files.read_bounded(path.with_suffix(".npz"), MAX_BYTES))
     return [
         _read_line(f"{path}:{number}", line, content) for number, line in enumerate(lines, start=1)
     ]
@@ -133,10 +123,10 @@ def read_lines(path: Path) -> list[Entry]:
 
 def _read_line(place: str, line: str, content: Callable[[], bytes]) -> Entry:
     with _errors_name(place):
-        value = parse_strict_json(line)
+        value = files.parse_strict_json(line)
         digest = value.pop("sha256", "")
         body = line.removesuffix(f', "sha256": "{digest}"}}') + "}"
-        if not digest or sha256(body.encode()) != digest:
+        if not digest or files.sha256(body.encode()) != digest:
             raise ValueError("it does not match its hash")
         return _entry(place, value, FORMAT, content, line)
 
@@ -144,7 +134,7 @@ def _read_line(place: str, line: str, content: Callable[[], bytes]) -> Entry:
 def read_single(path: Path) -> Entry | None:
     """Return the trial in a file of an older version; None if it is a trial of a search."""
     with _errors_name(path):
-        value = read_json(path)
+        value = files.read_json(path)
         if "search" in value:
             return None
         if "record" not in value:
@@ -153,9 +143,8 @@ def read_single(path: Path) -> Entry | None:
             )
         if not value.pop("sha256", ""):
             raise ValueError("it has no hash")
-        return _entry(
-            str(path), value, OLD_FORMAT, lambda: read_bounded(path.with_suffix(".npz"), MAX_BYTES)
-        )
+        arrays = functools.partial(files.read_bounded, path.with_suffix(".npz"), MAX_BYTES)
+        return _entry(str(path), value, OLD_FORMAT, arrays)
 
 
 def _entry(
@@ -171,7 +160,7 @@ def _entry(
     parts = [record["config_hash"], record["data_hash"], str(precision)]
     if sessions[0].get("device", "cpu") == "cpu":  # as in ``thread_mismatch``
         parts += sorted({str(session.get("threads")) for session in sessions})
-    key = sha256("/".join(parts).encode())
+    key = files.sha256("/".join(parts).encode())
     return Entry(place=place, value=value, key=key, content=content, line=line)
 
 
@@ -181,7 +170,7 @@ def hash_of(arrays: Arrays) -> str:
         f"{name} {array.dtype.str} {array.shape}\n".encode() + array.tobytes()
         for name, array in sorted(arrays.items())
     )
-    return sha256(b"".join(parts))
+    return files.sha256(b"".join(parts))
 
 
 @contextmanager
@@ -231,11 +220,11 @@ def save(
     value = {"format": FORMAT, **value, "predictions_sha256": None}
     new = _entry("", value, FORMAT, bytes)
     path = folder / value["study"] / f"seed{new.seed}.jsonl"
-    make_folder(path.parent)
-    with file_lock(path.parent / LOCK):
+    files.make_folder(path.parent)
+    with files.file_lock(path.parent / files.LOCK):
         entries = read_lines(path)
-        files = path.parent.rglob(f"seed{new.seed}-*.json")
-        olds = {old: entry for old in files if (entry := read_single(old)) and entry.key == new.key}
+        paths = path.parent.rglob(f"seed{new.seed}-*.json")
+        olds = {old: entry for old in paths if (entry := read_single(old)) and entry.key == new.key}
         same = [*olds.values(), *(entry for entry in entries if entry.key == new.key)]
         if not replace and new.weights in [entry.weights for entry in same]:
             return
@@ -244,9 +233,9 @@ def save(
             value["predictions_sha256"] = hash_of(arrays)
             _add_members(path.with_suffix(".npz"), entries, new, arrays)
         body = json.dumps(value, allow_nan=False)
-        line = f'{body[:-1]}, "sha256": "{sha256(body.encode())}"}}'
+        line = f'{body[:-1]}, "sha256": "{files.sha256(body.encode())}"}}'
         lines = [entry.line for entry in entries if entry.key != new.key]
-        commit(path, "".join(f"{kept}\n" for kept in [*lines, line]).encode())
+        files.commit(path, "".join(f"{kept}\n" for kept in [*lines, line]).encode())
         for old in olds:
             old.unlink()
             old.with_suffix(".npz").unlink(missing_ok=True)
@@ -255,7 +244,7 @@ def save(
 def _add_members(path: Path, entries: Sequence[Entry], new: Entry, arrays: Arrays) -> None:
     known = {entry.members for entry in entries} - {"", new.members}
     with _errors_name(path):
-        content = read_bounded(path, MAX_BYTES) if known else b""
+        content = files.read_bounded(path, MAX_BYTES) if known else b""
         kept = {name: read_outputs(content, name) for name in known}
     with io.BytesIO() as file:
         with zipfile.ZipFile(file, "w") as archive:
@@ -265,4 +254,4 @@ def _add_members(path: Path, entries: Sequence[Entry], new: Entry, arrays: Array
                         np.save(member, array, allow_pickle=False)
                         info = zipfile.ZipInfo(f"{start}{name}.npy")
                         archive.writestr(info, member.getvalue(), zipfile.ZIP_DEFLATED)
-        commit(path, file.getvalue())
+        files.commit(path, file.getvalue())

@@ -5,7 +5,7 @@ import itertools
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.tensorboard.summary import hparams, image, scalar
 
 from vitcli.runner.run.folder import EVENTS
+from vitcli.runner.text import Listener
 
 TAGS = {
     "lr": "optim/lr",
@@ -49,7 +50,7 @@ class Board:
         self,
         folder: Path,
         records: list[dict[str, Any]],
-        on_failure: Callable[[str], None],
+        on_failure: Listener,
         settings: dict[str, Any] | None = None,
     ) -> None:
         self._on_failure = on_failure

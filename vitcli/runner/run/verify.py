@@ -7,18 +7,8 @@ from pathlib import Path
 
 from vitcli.runner.errors import InputError, UserError
 from vitcli.runner.experiment.own_code import FOLDER, read_copy, stored_code
+from vitcli.runner.run import folder
 from vitcli.runner.run.checkpoint import load_checkpoint
-from vitcli.runner.run.folder import (
-    CONFIG,
-    MANIFEST,
-    META,
-    METRICS,
-    RESULT,
-    STATUS,
-    RunDir,
-    step_folders,
-    temporary_files,
-)
 from vitcli.runner.run.predictions import BROKEN_ARCHIVE
 from vitcli.runner.run.record import UNKNOWN, UNREADABLE, RunRecord, headline_key, read_record
 
@@ -38,19 +28,19 @@ class Verdict:
         return self.state in ("damaged", "missing", "unreadable")
 
 
-def verify_run(run: RunDir) -> list[Verdict]:
+def verify_run(run: folder.RunDir) -> list[Verdict]:
     record = read_record(run)
     is_finished = record.status == "finished" and not record.imported
-    needed = [CONFIG, STATUS, META]
-    needed += [METRICS] if record.step and not record.imported else []
-    needed += [RESULT] if is_finished else []
+    needed = [folder.CONFIG, folder.STATUS, folder.META]
+    needed += [folder.METRICS] if record.step and not record.imported else []
+    needed += [folder.RESULT] if is_finished else []
     verdicts = [_record_verdict(record, name) for name in needed]
     verdicts[4:4] = [*_checkpoint_verdicts(run, record.step), *_code_verdicts(record)]
     if is_finished and not run.is_bundled and record.result.get("num_test") != 0:
         verdicts.append(_verdict("predictions.npz", record.read_images))
     return verdicts + [
         Verdict(str(path.relative_to(run.path)), "incomplete", "left by a killed process")
-        for path in temporary_files(run.path)
+        for path in folder.temporary_files(run.path)
     ]
 
 
@@ -63,8 +53,8 @@ def _record_verdict(record: RunRecord, name: str) -> Verdict:
             return Verdict(name, "unreadable" if UNREADABLE in reason else "damaged", reason)
     score = headline_key(record.result, record.headline.name)
     scores = {score} if record.headline is not UNKNOWN else set()
-    keys = {META: {"experiment", "data_hash"}, RESULT: {"num_test"} | scores}
-    values = {META: record.meta, RESULT: record.result}
+    keys = {folder.META: {"experiment", "data_hash"}, folder.RESULT: {"num_test"} | scores}
+    values = {folder.META: record.meta, folder.RESULT: record.result}
     if lacking := sorted(keys.get(name, set()) - values.get(name, {}).keys()):
         return Verdict(name, "damaged", f"it lacks {lacking[0]}")
     return Verdict(name, "ok")
@@ -97,11 +87,11 @@ def _check_code(copies: Path, name: str, digest: str) -> None:
         raise ValueError("it was changed after the run began")
 
 
-def _checkpoint_verdicts(run: RunDir, last_step: int) -> list[Verdict]:
-    folders = step_folders(run.checkpoints)
+def _checkpoint_verdicts(run: folder.RunDir, last_step: int) -> list[Verdict]:
+    folders = folder.step_folders(run.checkpoints)
     verdicts = [
         _verdict(f"checkpoints/{path.name}", partial(_check_checkpoint, path))
-        if (path / MANIFEST).exists()
+        if (path / folder.MANIFEST).exists()
         else Verdict(f"checkpoints/{path.name}", "incomplete", "without a manifest")
         for path in sorted(folders, key=lambda path: int(path.name), reverse=True)
     ]

@@ -1,7 +1,6 @@
 """What the work of a study takes: its time, and how many fit into the memory of a GPU at once."""
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -13,6 +12,7 @@ from vitcli.runner.experiment.resolve import fit_to_data
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.study.definition import Trial
 from vitcli.runner.study.plan import Options, StudyWork, worker_count
+from vitcli.runner.text import Listener
 from vitcli.runner.train.dry_run import Costs, dry_run, memory_bytes
 from vitcli.runner.train.events import seconds_left
 from vitcli.runner.train.flops import whole_training_flops
@@ -34,7 +34,7 @@ class StudyCosts:
 
 
 def dry_run_study(
-    work: StudyWork, options: Options, on_message: Callable[[str], None], spent_seconds: float = 0.0
+    work: StudyWork, options: Options, on_message: Listener, spent_seconds: float = 0.0
 ) -> StudyCosts:
     torch.set_num_threads(work.study.threads)
     once = functools.cache(on_message)
@@ -57,9 +57,7 @@ def dry_run_study(
     return StudyCosts(by_variant=seconds, flops=flops, total=total, count=count)
 
 
-def dry_run_trial(
-    work: StudyWork, trial: Trial, options: Options, on_message: Callable[[str], None]
-) -> Costs:
+def dry_run_trial(work: StudyWork, trial: Trial, options: Options, on_message: Listener) -> Costs:
     experiment = Experiment(work.study.name, trial.spec, work.study.path, variant=trial.variant)
     request = Request(
         device=options.device,
@@ -71,9 +69,7 @@ def dry_run_trial(
     return dry_run(experiment, request)
 
 
-def limit_workers(
-    work: StudyWork, options: Options, count: int, on_message: Callable[[str], None]
-) -> int:
+def limit_workers(work: StudyWork, options: Options, count: int, on_message: Listener) -> int:
     """Return ``count``, or the smaller measured number of trials that fit into a GPU at once."""
     device, wanted = pick_device(options.device), min(count, len(work.trials))
     if device.type != "cuda" or wanted < 2:

@@ -77,17 +77,8 @@ def _forest_row(
 ) -> None:
     ours, theirs = scores(row, doc.headline), scores(doc.rows[0], doc.headline)
     pairs = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
-    axes.plot(
-        pairs,
-        [place] * len(pairs),
-        linestyle="",
-        marker="o",
-        markersize=7,
-        markerfacecolor="none",
-        markeredgecolor=INK,
-        label="one seed",
-        zorder=5,
-    )
+    circles: dict[str, Any] = {"color": INK, "fillstyle": "none", "markersize": 7, "zorder": 5}
+    axes.plot(pairs, [place] * len(pairs), "o", **circles, label="one seed")
     if numbers.difference is not None:
         axes.plot(numbers.difference, place, "s", color=BLUE, markersize=5, label="mean", zorder=4)
     if numbers.ci_low is not None and numbers.ci_high is not None:

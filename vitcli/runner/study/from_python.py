@@ -25,7 +25,7 @@ from vitcli.runner.study.plan import (
 )
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.run import run_study
-from vitcli.runner.text import portable, quantity
+from vitcli.runner.text import Listener, portable, quantity
 from vitcli.runner.train.events import Ended, EpochDone, Message, TrialEvent
 
 CALL = "ablate"
@@ -33,7 +33,6 @@ CALL = "ablate"
 FIELDS = {"epochs": "train.epochs", "limit_batches": "train.limit_batches", "data": "data.name"}
 """Argument of the call -> the field that it sets in every variant."""
 LINE_SECONDS = 10.0
-Listener = Callable[[str], None]
 
 
 def plain(value: Any, call: str = CALL) -> Any:

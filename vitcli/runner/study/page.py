@@ -16,17 +16,10 @@ from markupsafe import Markup
 
 from vitcli.core.metric import Metric
 from vitcli.core.spec.task import TASKS
+from vitcli.runner import files
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import ConfigError, UserError
-from vitcli.runner.files import (
-    MAX_JSON,
-    commit,
-    make_folder,
-    make_output_folder,
-    read_bounded,
-    sha256,
-)
 from vitcli.runner.report import pages
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.result import FIGURE_FORMATS, FIGURES, Candidate, StudyResult
@@ -47,13 +40,13 @@ def publish_outside(doc: StudyResult, folder: Path, source: Path | None = None) 
     refuse_foreign_files(folder, doc.figures)
     contents = _contents(doc, folder)
     del contents[folder / RESULTS]
-    written = {path.relative_to(folder).as_posix(): sha256(x) for path, x in contents.items()}
+    written = {path.relative_to(folder).as_posix(): files.sha256(x) for path, x in contents.items()}
     contents |= _texts(doc.replace(written=written), folder)
     if (folder / RESULTS).exists():
-        before = read_document(read_bounded(folder / RESULTS, MAX_JSON).decode())
+        before = read_document(files.read_bounded(folder / RESULTS, files.MAX_JSON).decode())
         _refuse_other_source(folder, before, doc)
         _refuse_changed_files(folder, before, contents)
-    make_output_folder(folder)
+    files.make_output_folder(folder)
     _write(contents)
     return _files(folder, doc.figures)
 
@@ -80,15 +73,15 @@ def _finished_scores(doc: StudyResult) -> Counter[tuple[str, float | None]]:
 
 def _refuse_changed_files(folder: Path, before: StudyResult, contents: dict[Path, bytes]) -> None:
     """Refuse a folder with a file that neither ``before`` nor a killed call has written."""
-    known = {path: sha256(content) for path, content in _texts(before, folder).items()}
+    known = {path: files.sha256(content) for path, content in _texts(before, folder).items()}
     known |= {folder / name: digest for name, digest in before.written.items()}
     figures = {f"{name}.svg": folder / "figures" / f"{name}.svg" for name in before.figures}
     if not before.written and all(path.is_file() for path in figures.values()):  # before 1.1.0
         page = html(before, {name: path.read_bytes() for name, path in figures.items()})
-        known[folder / "report.html"] = sha256(page.encode())
+        known[folder / "report.html"] = files.sha256(page.encode())
     for path, digest in known.items():
-        allowed = (digest, sha256(contents.get(path, b"")))
-        if path.exists() and sha256(path.read_bytes()) not in allowed:
+        allowed = (digest, files.sha256(contents.get(path, b"")))
+        if path.exists() and files.sha256(path.read_bytes()) not in allowed:
             problem = "changed by a person or another version of vitcli"
             raise ConfigError(f"{path}: {problem}; move it away or choose another folder")
 
@@ -103,8 +96,8 @@ def refuse_foreign_files(folder: Path, figures: Iterable[str] = tuple(FIGURES)) 
     there = [path for path in _files(folder, figures) if os.path.lexists(path)]
     try:
         if there:
-            read_document(read_bounded(folder / RESULTS, MAX_JSON).decode())
-            if TITLE not in read_bounded(folder / "report.html", MAX_JSON):
+            read_document(files.read_bounded(folder / RESULTS, files.MAX_JSON).decode())
+            if TITLE not in files.read_bounded(folder / "report.html", files.MAX_JSON):
                 raise ValueError("a page of another program")
     except (OSError, ValueError, UserError) as error:
         problem = "vitcli did not write this file; choose another folder"
@@ -128,8 +121,8 @@ def publish(doc: StudyResult, root: Path) -> list[Path]:
 
 def _write(contents: dict[Path, bytes]) -> None:
     for path, content in contents.items():
-        make_folder(path.parent)
-        commit(path, content)
+        files.make_folder(path.parent)
+        files.commit(path, content)
 
 
 def _contents(doc: StudyResult, root: Path) -> dict[Path, bytes]:

@@ -11,16 +11,8 @@ from vitcli.runner.engines.engine import ENGINES
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.experiment.kinds import FILE_KINDS
 from vitcli.runner.files import link_before, readable_json, temporary_files_of
+from vitcli.runner.run import listing
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
-from vitcli.runner.run.listing import (
-    PAGE,
-    delete_code_copies,
-    foreign_files,
-    is_page_of_runs,
-    refuse_link,
-    remove_empty_folders,
-    remove_runs,
-)
 from vitcli.runner.study.definition import RESERVED
 from vitcli.runner.study.result import FIGURE_FORMATS, FIGURES
 from vitcli.runner.text import quantity
@@ -47,7 +39,7 @@ def find_removal(text: str) -> Removal:
     for folder in (Path(text), RUNS / text) if text else ():
         study = RunDir(folder)
         if not study.exists and {"study", "trials"} <= readable_json(folder / PLAN).keys():
-            refuse_link(folder)
+            listing.refuse_link(folder)
             trials = tuple(list_runs(folder))
             return Removal(name=study.name, folder=folder, runs=trials, is_study=True)
     run = find_run(text)
@@ -65,12 +57,12 @@ def remove(removals: Sequence[Removal]) -> list[str]:
     with contextlib.ExitStack() as held:
         for folder in studies:
             held.enter_context(no_drivers(folder))
-        left = remove_runs([run for removal in removals for run in removal.runs])
+        left = listing.remove_runs([run for removal in removals for run in removal.runs])
         for folder in studies:
             left += _remove_study_files(folder)
     for folder in studies:
         if folder.is_dir():
-            remove_empty_folders(folder)
+            listing.remove_empty_folders(folder)
     return sorted(set(left))
 
 
@@ -79,22 +71,22 @@ def _remove_study_files(folder: Path) -> list[str]:
         trials = readable_json(folder / PLAN).get("trials")
         entries = trials.values() if isinstance(trials, dict) else ()
         configs = [entry.get("config") for entry in entries if isinstance(entry, dict)]
-        delete_code_copies(folder, configs)
+        listing.delete_code_copies(folder, configs)
         for path in _study_files(folder):
             if not (path.is_dir() or link_before(path, folder)):
                 path.unlink(missing_ok=True)
         for path in sorted(folder.rglob("*"), reverse=True):  # a folder after what is in it
             if path.is_dir() and not path.is_symlink():
-                remove_empty_folders(path)
+                listing.remove_empty_folders(path)
     except OSError as error:
         raise ResourceError(f"{error.filename}: cannot be removed: {error.strerror}") from error
-    return foreign_files(folder)
+    return listing.foreign_files(folder)
 
 
 def _study_files(folder: Path) -> list[Path]:
     figures = folder / "figures"
     found = [folder / name for name in RESERVED]
-    found += [folder / PAGE] * is_page_of_runs(folder / PAGE)
+    found += [folder / listing.PAGE] * listing.is_page_of_runs(folder / listing.PAGE)
     found += [figures / f"{name}.{form}" for name in FIGURES for form in FIGURE_FORMATS]
     log_files = re.compile("|".join(engine.logs for engine in ENGINES.values()))
     logs = [path for path in (folder / LOGS).glob("*") if log_files.fullmatch(path.name)]

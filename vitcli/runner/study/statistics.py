@@ -233,11 +233,8 @@ def _with_intervals(
 
     def headline(look: Look) -> Interval | None:
         # With few seeds, Satterthwaite's is too narrow at the levels of unplanned looks.
-        if (
-            row.contrast
-            and look.pairs == doc.planned_seeds
-            and (known := row.contrast.at(look.pairs))
-        ):
+        known = row.contrast.at(look.pairs) if row.contrast else None
+        if known and look.pairs == doc.planned_seeds:
             return known.interval(look.level(ALPHA))
         return look.interval(look.own, ALPHA)
 

@@ -135,68 +135,48 @@ def build_details(doc: StudyResult) -> Table:
     numbers, m = compare(doc), num_tests(doc)
     has_images = doc.headline.unit == "%" and any(found.with_images for found in numbers)
     pool_decides = any(found.lacks_test and found.pooled_low is not None for found in numbers)
-    every: list[tuple[bool, FilledColumn, str]] = [
-        (True, ("variant", "l", lambda line: line.row.variant), ""),
-        (
-            True,
-            (
-                "joint interval",
-                "r",
-                lambda line: interval(line.found.joint_low, line.found.joint_high, line.digits),
-            ),
-            f"Joint interval: with alpha 0.05 / {m} (Bonferroni), so that the intervals of all rows"
-            " hold together, at every look.",
-        ),
-        (
-            pool_decides,
-            (
-                "pooled interval",
-                "r",
-                lambda line: interval(line.found.pooled_low, line.found.pooled_high, line.digits),
-            ),
-            "Pooled interval: the joint interval with the seed variance pooled over the rows, or"
-            " with the row's own if that is larger. It decides, because a p-value needs a plan of"
-            f" {seeds_needed(m)} seeds.",
-        ),
-        (
-            doc.folds is None,
-            ("P(below baseline)", "r", _below),
-            "P(below baseline): share of the seeds with which the variant is lower; a tie counts"
-            " one half.",
-        ),
-        (
-            True,
-            ("paired spread", "r", lambda line: plain(line.found.pairing, 2)),
-            "Paired spread: standard deviation of the paired differences over that of unpaired"
-            " ones; pairing by seed helps if it is below 1.",
-        ),
-        (
-            True,
-            ("detectable", "r", lambda line: plain(line.found.detectable, line.digits)),
-            f"Detectable: the difference that this many seeds find with probability {POWER} at the"
-            " level of the planned look.",
-        ),
-        (
-            doc.margin is not None,
-            ("p equivalent (Holm)", "r", lambda line: p_text(line.found.p_equivalent_holm)),
-            "",
-        ),
-        (
-            has_images,
-            ("lost and won images", "r", _images),
-            "Lost and won images: test images that every seed of the baseline gets right and every"
-            " seed of the variant wrong, and the reverse.",
-        ),
+
+    def joint(line: TableRow) -> str:
+        return interval(line.found.joint_low, line.found.joint_high, line.digits)
+
+    def pooled(line: TableRow) -> str:
+        return interval(line.found.pooled_low, line.found.pooled_high, line.digits)
+
+    def detectable(line: TableRow) -> str:
+        return plain(line.found.detectable, line.digits)
+
+    def p_equivalent(line: TableRow) -> str:
+        return p_text(line.found.p_equivalent_holm)
+
+    every: list[tuple[bool, FilledColumn]] = [
+        (True, ("variant", "l", lambda line: line.row.variant)),
+        (True, ("joint interval", "r", joint)),
+        (pool_decides, ("pooled interval", "r", pooled)),
+        (doc.folds is None, ("P(below baseline)", "r", _below)),
+        (True, ("paired spread", "r", lambda line: plain(line.found.pairing, 2))),
+        (True, ("detectable", "r", detectable)),
+        (doc.margin is not None, ("p equivalent (Holm)", "r", p_equivalent)),
+        (has_images, ("lost and won images", "r", _images)),
     ]
-    shown = [(column, note) for is_shown, column, note in every if is_shown]
-    return _fill(
-        doc,
-        numbers,
-        [column for column, _ in shown],
-        name=f"{doc.name}-details",
-        caption=f"{doc.name}: how certain the differences are.",
-        notes=tuple(note for _, note in shown if note),
-    )
+    columns = [column for is_shown, column in every if is_shown]
+    meanings = {
+        "joint interval": f"Joint interval: with alpha 0.05 / {m} (Bonferroni), so that the"
+        " intervals of all rows hold together, at every look.",
+        "pooled interval": "Pooled interval: the joint interval with the seed variance pooled over"
+        " the rows, or with the row's own if that is larger. It decides, because a p-value needs a"
+        f" plan of {seeds_needed(m)} seeds.",
+        "P(below baseline)": "P(below baseline): share of the seeds with which the variant is"
+        " lower; a tie counts one half.",
+        "paired spread": "Paired spread: standard deviation of the paired differences over that of"
+        " unpaired ones; pairing by seed helps if it is below 1.",
+        "detectable": "Detectable: the difference that this many seeds find with probability"
+        f" {POWER} at the level of the planned look.",
+        "lost and won images": "Lost and won images: test images that every seed of the baseline"
+        " gets right and every seed of the variant wrong, and the reverse.",
+    }
+    notes = tuple(meanings[header] for header, *_ in columns if header in meanings)
+    caption = f"{doc.name}: how certain the differences are."
+    return _fill(doc, numbers, columns, name=f"{doc.name}-details", caption=caption, notes=notes)
 
 
 def _below(line: TableRow) -> str:

@@ -35,7 +35,7 @@ from vitcli.runner.machine.device import (
 )
 from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.machine.resources import is_gpu_error
-from vitcli.runner.text import ignore_message
+from vitcli.runner.text import Listener, ignore_message
 from vitcli.runner.train.contract import check_parts
 
 
@@ -43,7 +43,7 @@ def build_training(
     spec: ExperimentSpec,
     module: nn.Module,
     data: DataSet,
-    on_message: Callable[[str], None] = ignore_message,
+    on_message: Listener = ignore_message,
     *,
     kernels: str | None = None,
 ) -> Training:
@@ -85,7 +85,7 @@ def settings(training: Training) -> Iterator[None]:
         yield
 
 
-def compile_training(training: Training, on_message: Callable[[str], None]) -> None:
+def compile_training(training: Training, on_message: Listener) -> None:
     """Compile what the experiment asks for: the module; on CUDA batches and evaluations, too.
 
     Each is tried on a batch. What fails stays uncompiled, after a message.
@@ -117,9 +117,7 @@ def synchronise(module: nn.Module, device: torch.device) -> None:
     synchronise_batch_norms(module)
 
 
-def is_alone(
-    what: str, field: str, is_asked: bool | None, on_message: Callable[[str], None]
-) -> bool:
+def is_alone(what: str, field: str, is_asked: bool | None, on_message: Listener) -> bool:
     if ranks.size() == 1:
         return True
     if is_asked:
@@ -128,9 +126,7 @@ def is_alone(
     return False
 
 
-def use_graphs(
-    spec: ExperimentSpec, device: torch.device, on_message: Callable[[str], None]
-) -> bool:
+def use_graphs(spec: ExperimentSpec, device: torch.device, on_message: Listener) -> bool:
     """Return whether each step is replayed as one CUDA graph, and say why if it cannot be."""
     is_wanted = spec.train.graphs
     if is_wanted is None:  # own code may read tensors, which a graph cannot replay
@@ -152,7 +148,7 @@ def use_graphs(
 class LimitReport(logging.Filter):
     """Tells the user when torch stops compiling a function. torch only logs this, on stderr."""
 
-    on_message: Callable[[str], None] = staticmethod(ignore_message)
+    on_message: Listener = staticmethod(ignore_message)
 
     def filter(self, record: logging.LogRecord) -> bool:
         if "hit config." not in str(record.msg):
@@ -169,10 +165,7 @@ LIMIT = LimitReport()
 
 
 def compile_task(
-    task: Task,
-    batches: Iterable[Batch],
-    autocast: torch.dtype | None,
-    on_message: Callable[[str], None],
+    task: Task, batches: Iterable[Batch], autocast: torch.dtype | None, on_message: Listener
 ) -> bool:
     """Set ``task.network`` to the compiled module, if the experiment asks for it.
 
@@ -209,9 +202,7 @@ def compile_task(
     return compiled
 
 
-def compile_batches(
-    task: Task, batches: Iterable[Batch], on_message: Callable[[str], None]
-) -> None:
+def compile_batches(task: Task, batches: Iterable[Batch], on_message: Listener) -> None:
     task.augmented_batch = compiled_batch()
     if not _works(lambda: next(iter(batches)), "making batches", on_message):
         task.augmented_batch = augmented_batch
@@ -226,7 +217,7 @@ def compiled_batch() -> Callable[..., Batch]:
     return torch.compile(augmented_batch, dynamic=False, options={"emulate_precision_casts": True})
 
 
-def _works(run: Callable[[], object], doing: str, on_message: Callable[[str], None]) -> bool:
+def _works(run: Callable[[], object], doing: str, on_message: Listener) -> bool:
     try:
         run()
     except Exception as error:  # without a compiler, it goes on uncompiled
@@ -238,7 +229,7 @@ def _works(run: Callable[[], object], doing: str, on_message: Callable[[str], No
     return True
 
 
-def prepare_compiler(on_message: Callable[[str], None]) -> None:
+def prepare_compiler(on_message: Listener) -> None:
     """Let torch compile as in a new process, and report to the user if it stops compiling.
 
     torch keeps at most eight versions of a function, such as a model's ``forward``, for all models

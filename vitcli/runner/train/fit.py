@@ -1,6 +1,6 @@
 """A training that Python drives, one epoch at a time, with a model and images from anywhere."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +11,14 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.own import GivenModel
 from vitcli.core.spec.families import model_spec
+from vitcli.core.torch_use import evaluating
 from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError, DivergedError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.build import new_module, without_memory
 from vitcli.runner.experiment.config import SIZES, Experiment
 from vitcli.runner.run.folder import RunDir, is_effectively_empty
+from vitcli.runner.text import Listener
 from vitcli.runner.train.build import settings
 from vitcli.runner.train.contract import are_same
 from vitcli.runner.train.finish import finish
@@ -44,15 +46,13 @@ def fitting_model(model: nn.Module, data: DataSet) -> ImageModel:
             raise ConfigError(f"fit: {type(model).__name__} has no parameter to train")
         given = GivenModel(model_spec(family="resnet18", **sizes), model)
         pixels = data.test.pixels[:2].to(next(model.parameters()).device)
-        was_training = model.training
+        given.train(model.training)
         try:
-            with torch.no_grad():
-                given.eval()(data.normalize(pixels))
+            with torch.no_grad(), evaluating(given):
+                given(data.normalize(pixels))
         except (ValueError, RuntimeError, TypeError) as error:
             shape = "x".join(map(str, pixels.shape[1:]))
             raise ConfigError(f"fit: images of {shape} (channels first): {error}") from error
-        finally:
-            given.train(was_training)
         return given
     for name, theirs in sizes.items():
         if (ours := getattr(model.spec, name)) != theirs:
@@ -83,9 +83,7 @@ def epochs(training: Training) -> Iterator[Epoch]:
         yield {"epoch": epoch + 1, "train_loss": loss, f"test_{headline}": measured[headline]}
 
 
-def saved_epochs(
-    training: Training, folder: Path, on_message: Callable[[str], None]
-) -> Iterator[Epoch]:
+def saved_epochs(training: Training, folder: Path, on_message: Listener) -> Iterator[Epoch]:
     """Train into a run folder, and yield the numbers of each epoch."""
     run = RunDir(folder)
     spec = training.spec

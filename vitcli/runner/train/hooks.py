@@ -56,8 +56,6 @@ def hooks_of(plan: Plan, others: Sequence[Hook] = ()) -> tuple[Hook, ...]:
         hooks += others
     if train.early_stopping is not None:
         hooks.append(EarlyStopping(train.early_stopping))
-    if request.stop_after:
-        hooks.append(StopAfter(request.stop_after))
     return (*hooks, Signals())
 
 
@@ -220,16 +218,6 @@ class EarlyStopping(Hook):
             outcome = "tuning did not beat the probe on the validation split"
             outcome += f" ({scores}); the run holds the probe"
         trainer.request.on_message(f"stopped after epoch {last}: {outcome}")
-
-
-class StopAfter(Hook):
-    """Stops after an epoch, with the schedule of the whole training (``--stop-after``)."""
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def on_start(self, trainer: Trainer) -> None:
-        trainer.last_epoch = min(self.epoch, trainer.last_epoch)
 
 
 class Signals(Hook):

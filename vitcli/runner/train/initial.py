@@ -3,7 +3,7 @@
 Axes: N images, F features.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from vitcli.runner.experiment.build import encoder_of, filled_module
 from vitcli.runner.experiment.config import SIZES
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
-from vitcli.runner.text import quantity
+from vitcli.runner.text import Listener, quantity
 
 POSITIONS = "pos_embed.table"
 NO_TENSORS = ("drop_path", "attn_drop", "proj_drop", "pos_drop", "init")
@@ -34,10 +34,7 @@ NO_TENSORS = ("drop_path", "attn_drop", "proj_drop", "pos_drop", "init")
 
 
 def initial_module(
-    spec: ExperimentSpec,
-    data: DataSet,
-    first: RunDir | Path | None,
-    on_message: Callable[[str], None],
+    spec: ExperimentSpec, data: DataSet, first: RunDir | Path | None, on_message: Listener
 ) -> nn.Module:
     """Return the module to train, with the encoder of the run or file ``first`` if there is one."""
     for source in _sources(spec, first):
@@ -93,7 +90,7 @@ def _seen_images(source: RunDir, spec: ExperimentSpec, data: DataSet) -> str:
 
 
 def start_head_from_probe(
-    spec: ExperimentSpec, module: nn.Module, data: DataSet, on_message: Callable[[str], None]
+    spec: ExperimentSpec, module: nn.Module, data: DataSet, on_message: Listener
 ) -> None:
     """Fit a linear probe to the training images, report its accuracy and give it to the head.
 
@@ -132,10 +129,7 @@ def start_head_from_probe(
 
 
 def load_initial_weights(
-    model: ImageModel,
-    source: RunDir,
-    on_message: Callable[[str], None],
-    class_names: Sequence[str] = (),
+    model: ImageModel, source: RunDir, on_message: Listener, class_names: Sequence[str] = ()
 ) -> None:
     """Copy the weights of a run's encoder.
 
@@ -169,7 +163,7 @@ def tensor_fields(model: ModelSpec) -> dict[str, Any]:
 
 
 def _fit_positions(
-    weights: dict[str, Tensor], model: ImageModel, source: RunDir, on_message: Callable[[str], None]
+    weights: dict[str, Tensor], model: ImageModel, source: RunDir, on_message: Listener
 ) -> dict[str, Tensor]:
     table, own = weights.get(POSITIONS), model.state_dict().get(POSITIONS)
     if table is None or own is None or not isinstance(model, TokenModel):

@@ -30,17 +30,10 @@ from vitcli.runner.run.checkpoint import Checkpoint, resumable_checkpoint
 from vitcli.runner.run.folder import RUNS, RunDir, default_path, find_run
 from vitcli.runner.run.listing import refuse_foreign_files
 from vitcli.runner.run.record import RunRecord, describe_other_images, headline_key, read_record
-from vitcli.runner.text import ignore_message, listed, quantity
+from vitcli.runner.text import Listener, ignore_message, listed, quantity
+from vitcli.runner.train import exactness
 from vitcli.runner.train.build import build_training, compile_training, settings
 from vitcli.runner.train.events import Event
-from vitcli.runner.train.exactness import (
-    changes_since,
-    edited_configuration,
-    may_change,
-    numerical_environment,
-    refuse_damage,
-    refuse_inexact,
-)
 from vitcli.runner.train.initial import initial_module, refuse_source
 from vitcli.runner.train.ranks import (
     describe_parts,
@@ -75,7 +68,7 @@ class Request:
     track: tuple[str, ...] = ()
     """Names of trackers, which show the run while it trains."""
     on_event: Callable[[Event], None] = ignore_message
-    on_message: Callable[[str], None] = ignore_message
+    on_message: Listener = ignore_message
     load: Callable[..., DataSet] = load_data
     """Reads the data set."""
 
@@ -125,7 +118,7 @@ def resume_experiment(
     run = find_run(name)
     run.require_own()
     record = read_record(run)
-    refuse_damage(record)
+    exactness.refuse_damage(record)
     spec = load_experiment(str(run.path / "config.yaml"), changes, options).spec
     label = record.experiment or run.path.name
     return Experiment(label, spec, run.path / "config.yaml"), run.path
@@ -181,7 +174,7 @@ def prepare(experiment: Experiment, request: Request) -> Plan:
     if ranks.size() > 1:
         facts = {"configuration": config_hash(spec), "data": data.data_hash}
         facts["checkpoint"] = str(checkpoint.step) if checkpoint else "none"
-        refuse_other_ranks(facts | numerical_environment(training))
+        refuse_other_ranks(facts | exactness.numerical_environment(training))
         ranks.check_weights(module.state_dict())
     plan = Plan(
         experiment=experiment,
@@ -213,9 +206,6 @@ def chosen_folder(experiment: Experiment, request: Request) -> RunDir:
 
 
 def with_run_of_teacher(experiment: Experiment, request: Request, run: RunDir) -> Experiment:
-    spec = experiment.spec
-    if not (spec.task.has_teacher or spec.pretrain):
-        return experiment
     spec = with_known_teacher(experiment.spec, None if request.rerun else run)
     return replace(experiment, spec=spec)
 
@@ -238,7 +228,7 @@ def stored_run(experiment: Experiment, request: Request, run: RunDir) -> RunReco
         return None
     run.refuse_use()
     record = read_record(run)
-    refuse_damage(record)
+    exactness.refuse_damage(record)
     if record.imported:
         raise ConfigError(
             f"{run.path} holds imported weights; train from them: --init {run.name} --name NAME"
@@ -249,13 +239,13 @@ def stored_run(experiment: Experiment, request: Request, run: RunDir) -> RunReco
                 f"{run.path} holds a run with another configuration ({', '.join(differing)});"
                 " choose another --name or -o, or replace it with --rerun"
             )
-        if fixed := ", ".join(name for name in differing if not may_change(name)):
+        if fixed := ", ".join(name for name in differing if not exactness.may_change(name)):
             raise ConfigError(
                 f"{run.path} cannot continue with another {fixed}; train a new run with --name"
             )
         return record
     if is_finished(record):
-        refuse_damage(record, writes=False)
+        exactness.refuse_damage(record, writes=False)
         epochs = record.spec.train.epochs
         refuse_passed(run, request, epochs, epochs)
         return record
@@ -291,17 +281,17 @@ def refuse_passed(run: RunDir, request: Request, done: int, epochs: int) -> None
 def refuse_other_bits(plan: Plan) -> dict[str, Change]:
     """Return why a continued training gives other bits; refuse that unless it is allowed."""
     before, checkpoint, training = plan.before, plan.checkpoint, plan.training
-    inexact = edited_configuration(before) if before else {}
+    inexact = exactness.edited_configuration(before) if before else {}
     if before and checkpoint:
         done = checkpoint.step // training.steps_per_epoch
         refuse_passed(plan.run, plan.request, done, plan.spec.train.epochs)
-        inexact |= changes_since(plan.run, checkpoint, training)
+        inexact |= exactness.changes_since(plan.run, checkpoint, training)
         changed = differences(before.spec, plan.spec)
         if changed and checkpoint.step == training.num_steps:
             raise ConfigError(f"{plan.run.name} has no steps left; add epochs: -s train.epochs=N")
         inexact |= changed
     if not plan.request.allow_inexact:
-        refuse_inexact(plan.run, inexact)
+        exactness.refuse_inexact(plan.run, inexact)
     return inexact
 
 

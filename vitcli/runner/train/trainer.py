@@ -81,7 +81,8 @@ class Trainer:
         """Best headline number on the validation split, and its step; 0 is that of the probe."""
         self.epoch = 0
         """Number of epochs that were trained."""
-        self.last_epoch = plan.spec.train.epochs
+        epochs = plan.spec.train.epochs
+        self.last_epoch = min(plan.request.stop_after or epochs, epochs)
         """The epoch, counted from 1, after which the training stops. A hook may lower it."""
         self.stopped_at = 0
         """The last step of a training that ended with its best weights; else 0."""

@@ -18,15 +18,8 @@ from torch import Tensor
 
 from vitcli.core.inspect.heads import logits_without_heads
 from vitcli.core.inspect.maps import MapRequest, grad_rollout_map, head_maps
+from vitcli.runner import figure_style as style
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
-from vitcli.runner.figure_style import (
-    CMAP,
-    add_colour_bar,
-    add_share_bar,
-    bare,
-    draw_map_grid,
-    wrap_text,
-)
 from vitcli.runner.text import one_line, quantity
 from vitcli.runner.visualize.figure import RunFigure, mean_and_error, note_of, source_of
 
@@ -59,7 +52,7 @@ def mistakes_figure(tested: TrainedRun) -> RunFigure:
     names = [one_line(name, 80) for name in tested.class_names]
     tiles = []
     for i, values in zip(worst.tolist(), maps, strict=True):
-        name = wrap_text(f"predicted: {names[int(predicted[i])]}", TILE - 0.1, 7.5, 3)
+        name = style.wrap_text(f"predicted: {names[int(predicted[i])]}", TILE - 0.1, 7.5, 3)
         facts = [f"true: {names[int(labels[i])]}"]
         if file := one_line(Path(tested.file_name(i) or "").name, 80):
             facts.append(file)
@@ -92,26 +85,26 @@ def _draw_mistakes(tiles: list[tuple[np.ndarray, np.ndarray, str, list[str]]]) -
     figure = Figure(figsize=(max(TILE * len(tiles) + 1.4, 4.5), 3.2), layout="compressed")
     grid = figure.subplots(2, len(tiles), squeeze=False)
     for (picture, values, title, facts), (above, below) in zip(tiles, grid.T, strict=True):
-        bare(above)
+        style.bare(above)
         above.imshow(picture)
         above.set_title(title, fontsize=7.5, loc="center")
-        bare(below)
+        style.bare(below)
         height, width = picture.shape[:2]
         grey = picture.mean(-1, keepdims=True).astype(np.uint8)
         below.imshow(np.broadcast_to(grey, picture.shape))
         image = below.imshow(
             values / (values.max() or 1),
-            cmap=CMAP,
+            cmap=style.CMAP,
             vmin=0,
             vmax=1,
             alpha=0.65,
             extent=(-0.5, width - 0.5, height - 0.5, -0.5),
         )
-        label = "\n".join(wrap_text(fact, TILE - 0.1, 7.5, 3) for fact in facts)
+        label = "\n".join(style.wrap_text(fact, TILE - 0.1, 7.5, 3) for fact in facts)
         below.set_xlabel(label, fontsize=7.5)
     for axes, name in zip(grid[:, 0], ("picture", "map"), strict=True):
         axes.set_ylabel(name, fontsize=8)
-    add_colour_bar(figure, image, grid, "share of the map's\nlargest relevance")
+    style.add_colour_bar(figure, image, grid, "share of the map's\nlargest relevance")
     return figure
 
 
@@ -202,7 +195,7 @@ def _draw_effects(place: SubplotSpec, heads: HeadEffects) -> None:
             )
     figure = panels[0].figure
     assert isinstance(figure, Figure)
-    add_colour_bar(figure, image, panels, "change in accuracy,\npoints")
+    style.add_colour_bar(figure, image, panels, "change in accuracy,\npoints")
 
 
 def heads_figure(tested: TrainedRun) -> RunFigure:
@@ -247,14 +240,14 @@ def _draw_heads(
     if effects:
         _draw_effects(places[1], effects)
     for row, axes in enumerate(grid[:, 0]):
-        bare(axes)
+        style.bare(axes)
         if row % len(layers):
             axes.set_axis_off()
             continue
         picture, name = pictures[row // len(layers)]
         axes.imshow(picture)
         words = axes.annotate(
-            wrap_text(name, 0.85, 7, 4),
+            style.wrap_text(name, 0.85, 7, 4),
             (0.5, 0),
             (0, -3),
             xycoords="axes fraction",
@@ -264,13 +257,13 @@ def _draw_heads(
             fontsize=7,
         )
         words.set_in_layout(len(layers) == 1)  # otherwise the cell below is free
-    image = draw_map_grid(
+    image = style.draw_map_grid(
         grid[:, 1:],
         maps.reshape(rows, num_heads + 1, *maps.shape[3:]),
         row_names=[f"layer {layer + 1}" for layer in layers] * len(pictures),
         column_names=[*(f"head {head + 1}" for head in range(num_heads)), "mean"],
-        cmap=CMAP,
+        cmap=style.CMAP,
         norm=PowerNorm(0.5, vmin=0, vmax=maps.max() or 1),
     )
-    add_share_bar(figure, image, grid)
+    style.add_share_bar(figure, image, grid)
     return figure

@@ -9,15 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitcli.core.inspect.statistics import (
-    TINY,
-    attention_distance,
-    attention_entropy,
-    head_similarity,
-    near_share,
-    uniform_distance,
-    uniform_near_share,
-)
+from vitcli.core.inspect import statistics
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.experiment.build import encoder_of, new_module
@@ -62,16 +54,18 @@ def measure_attention(
         with torch.no_grad():
             layers = list(model.attention_weights(images).values())
         of_cls = [weights[:, :, :1, first:] for weights in layers]  # (B, h, 1, P) each
-        shares = [row / row.sum(-1, keepdim=True).clamp(min=TINY) for row in of_cls]
+        shares = [row / row.sum(-1, keepdim=True).clamp(min=statistics.TINY) for row in of_cls]
         by_layer = [
-            [attention_distance(weights, size, patch) for weights in layers],
-            [near_share(weights, size) for weights in layers],
-            [attention_entropy(weights) for weights in layers],
-            [attention_entropy(share) for share in shares],
+            [statistics.attention_distance(weights, size, patch) for weights in layers],
+            [statistics.near_share(weights, size) for weights in layers],
+            [statistics.attention_entropy(weights) for weights in layers],
+            [statistics.attention_entropy(share) for share in shares],
             [row[:, :, 0].sum(-1) for row in of_cls],
         ]
         rows.append([torch.stack(values, 1) for values in by_layer])
-        similarity.append(torch.stack([head_similarity(w) for w in layers]) * len(images))
+        similarity.append(
+            torch.stack([statistics.head_similarity(w) for w in layers]) * len(images)
+        )
     distance, near, entropy, cls_entropy, cls_to_patches = (
         torch.cat(part).cpu() for part in zip(*rows, strict=True)
     )
@@ -82,8 +76,8 @@ def measure_attention(
         cls_entropy=None if model.cls_token is None else cls_entropy,
         cls_to_patches=None if model.cls_token is None else cls_to_patches,
         similarity=torch.stack(similarity).sum(0).cpu() / len(distance),
-        uniform=uniform_distance(size, patch),
-        uniform_near=uniform_near_share(size),
+        uniform=statistics.uniform_distance(size, patch),
+        uniform_near=statistics.uniform_near_share(size),
         num_patches=size[0] * size[1],
         num_tokens=layers[0].shape[-1],
     )

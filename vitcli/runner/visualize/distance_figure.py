@@ -15,16 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from vitcli.runner import figure_style as style
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
-from vitcli.runner.figure_style import (
-    BLUE,
-    DASHES,
-    INK,
-    MUTED,
-    PALETTE,
-    add_grid,
-    add_legend_beside,
-)
 from vitcli.runner.report.tables import PLUS_MINUS, Table, make_table
 from vitcli.runner.text import percent, quantity
 from vitcli.runner.visualize.attention_numbers import (
@@ -117,7 +109,7 @@ def _draw_distance(numbers: AttentionNumbers) -> Figure:
     left.set_ylabel("mean attention distance, pixels")
     _draw_by_head(right, tokens, numbers.num_tokens)
     right.set_ylabel("tokens attended to (exp of the entropy)")
-    add_legend_beside(right)
+    style.add_legend_beside(right)
     return figure
 
 
@@ -136,26 +128,26 @@ def _draw_by_head(axes: Axes, values: torch.Tensor, uniform: float) -> None:
             linestyle="",
             marker=MARKS[head % len(MARKS)] if are_named else "o",
             markersize=4,
-            color=PALETTE[head % len(PALETTE)] if are_named else BLUE,
+            color=style.PALETTE[head % len(style.PALETTE)] if are_named else style.BLUE,
             elinewidth=0.9,
             label=f"head {head + 1}" if are_named else "a head" if head == 0 else None,
         )
     axes.plot(
         range(1, layers + 1),
         mean.mean(1),
-        color=INK,
+        color=style.INK,
         linewidth=1.2,
         marker="_" if layers == 1 else None,
         markersize=14,
         zorder=1,
         label="mean of the heads",
     )
-    style: dict[str, Any] = {"color": MUTED, "linewidth": 0.9, "linestyle": DASHES[1]}
-    axes.axhline(uniform, label="uniform attention", **style)
+    dashed: dict[str, Any] = {"color": style.MUTED, "linewidth": 0.9, "linestyle": style.DASHES[1]}
+    axes.axhline(uniform, label="uniform attention", **dashed)
     highest = max(uniform, (mean + spread).max().item())
     axes.set(xlim=(0.5, layers + 0.5), ylim=(0, 1.08 * highest), xlabel="layer")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    add_grid(axes, "y")
+    style.add_grid(axes, "y")
 
 
 def distance_tables(found: Numbers) -> list[Table]:

@@ -9,19 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from vitcli.core.objectives.pictures import Grid, Heat, Picture, Table
+from vitcli.runner import figure_style as style
 from vitcli.runner.attn_map.training_pictures import fixed_pictures
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
-from vitcli.runner.figure_style import (
-    CMAP,
-    FAINT,
-    INK,
-    MUTED,
-    SMALL_SIZE,
-    add_colour_bar,
-    bare,
-    text_width,
-    wrap_text,
-)
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.figure import RunFigure, source_of
 
@@ -67,12 +57,12 @@ def _draw_heat(picture: Heat) -> Figure:
     figure, grid = _cells(picture, 1.0)
     low, high = cells.min(), cells.max()
     for place, axes in np.ndenumerate(grid):
-        image = axes.imshow(cells[place], cmap=CMAP, vmin=low, vmax=high, aspect="auto")
+        image = axes.imshow(cells[place], cmap=style.CMAP, vmin=low, vmax=high, aspect="auto")
     for axes in grid[-1]:
         axes.set_xlabel(picture.x_label, fontsize=7.5)
     if not picture.row_names:
         grid[0, 0].set_ylabel(picture.y_label, fontsize=7.5)
-    add_colour_bar(figure, image, grid, picture.colour_label)
+    style.add_colour_bar(figure, image, grid, picture.colour_label)
     return figure
 
 
@@ -83,25 +73,28 @@ def _cells(picture: Grid | Heat, aspect: float) -> tuple[Figure, np.ndarray]:
     figure = Figure(figsize=size, layout="compressed")
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat:
-        bare(axes)
+        style.bare(axes)
         axes.set_box_aspect(aspect)
     for axes, name in zip(grid[0], picture.columns, strict=True):
-        title = wrap_text(one_line(name, 80), width - 0.1, 7.5, 3)
+        title = style.wrap_text(one_line(name, 80), width - 0.1, 7.5, 3)
         axes.set_title(title, fontsize=7.5, loc="center")
     unit = picture.y_label if isinstance(picture, Heat) else ""
     for axes, name in zip(grid[:, 0], picture.row_names, strict=False):
-        label = wrap_text(one_line(name, 80), 1.2, 7.5, 3) + (f"\n({unit})" if unit else "")
+        label = style.wrap_text(one_line(name, 80), 1.2, 7.5, 3) + (f"\n({unit})" if unit else "")
         axes.set_ylabel(label, fontsize=7.5, rotation=0, ha="right", va="center")
     return figure, grid
 
 
 def _draw_table(picture: Table) -> Figure:
     lines = [
-        [wrap_text(one_line(cell, 300), CELL_WIDTH, SMALL_SIZE) for cell in row]
+        [style.wrap_text(one_line(cell, 300), CELL_WIDTH, style.SMALL_SIZE) for cell in row]
         for row in (picture.head, *picture.rows)
     ]
     widths = [
-        0.25 + max(text_width(line, SMALL_SIZE) for cell in column for line in cell.split("\n"))
+        0.25
+        + max(
+            style.text_width(line, style.SMALL_SIZE) for cell in column for line in cell.split("\n")
+        )
         for column in zip(*lines, strict=True)
     ]
     heights = [LINE * max(1 + cell.count("\n") for cell in row) + 0.06 for row in lines]
@@ -116,8 +109,10 @@ def _draw_table(picture: Table) -> Figure:
         left = 0.0
         for cell, wide in zip(row, widths, strict=True):
             weight = "normal" if number else "bold"
-            axes.text(left, top, cell, fontsize=SMALL_SIZE, va="top", color=INK, weight=weight)
+            axes.text(
+                left, top, cell, fontsize=style.SMALL_SIZE, va="top", color=style.INK, weight=weight
+            )
             left += wide
         top += tall
-        axes.axhline(top - 0.04, color=FAINT if number else MUTED, linewidth=0.6)
+        axes.axhline(top - 0.04, color=style.FAINT if number else style.MUTED, linewidth=0.6)
     return figure

@@ -5,8 +5,8 @@ The page is one file. It needs no network and runs only the scripts of interacti
 
 import io
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -64,16 +64,16 @@ PICTURES = "pictures"
 """The name of all pictures of the run's task. Each of them is a figure with a name of its own."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass
 class VisualizedRun:
     tested: TrainedRun
-    figures: Mapping[str, RunFigure]
-    files: Mapping[str, Path]
-    skipped: Mapping[str, str]
-    numbers: Mapping[str, Any]
-    pngs: Mapping[str, bytes]
+    figures: dict[str, RunFigure] = field(default_factory=dict)
+    files: dict[str, Path] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)
+    pngs: dict[str, bytes] = field(default_factory=dict)
     """The figures as PNG, also if their files are SVG or PDF."""
-    interactive: Mapping[str, InteractiveFigure]
+    interactive: dict[str, InteractiveFigure] = field(default_factory=dict)
 
 
 def check_names(names: Sequence[str]) -> list[str]:
@@ -134,15 +134,11 @@ def visualize(
 ) -> VisualizedRun:
     """Draw figures into ``folder``; tell ``on_figure`` each, or why there is none."""
     make_output_folder(folder)
-    figures: dict[str, RunFigure] = {}
-    files: dict[str, Path] = {}
-    skipped: dict[str, str] = {}
-    pngs: dict[str, bytes] = {}
-    interactive: dict[str, InteractiveFigure] = {}
+    drawn = VisualizedRun(tested)
 
     def write(name: str, suffix: str, content: bytes) -> None:
-        files[name] = folder / f"{name}.{suffix}"
-        commit(files[name], content)
+        drawn.files[name] = folder / f"{name}.{suffix}"
+        commit(drawn.files[name], content)
         on_figure(name, "drawn")
 
     for asked in names:
@@ -151,31 +147,23 @@ def visualize(
             on_figure(asked, row.slow)
         try:
             if asked in INTERACTIVE:
-                interactive[asked] = INTERACTIVE[asked](tested)
-                write(asked, "html", interactive[asked].page)
+                drawn.interactive[asked] = INTERACTIVE[asked](tested)
+                write(asked, "html", drawn.interactive[asked].page)
                 continue
             made = {asked: row.make(tested)} if row else picture_figures(tested)
             for name, figure in made.items():
                 content = encode(figure.draw, form)
-                figures[name] = figure
-                pngs[name] = content if form == "png" else encode(figure.draw, "png")
+                drawn.figures[name] = figure
+                drawn.pngs[name] = content if form == "png" else encode(figure.draw, "png")
                 write(name, form, content)
         except (NoFigureError, NoMapError) as error:
-            skipped[asked] = str(error)
+            drawn.skipped[asked] = str(error)
             on_figure(asked, f"none: {error}")
-    measured = {name: figure.numbers for name, figure in figures.items() if figure.numbers}
-    numbers = describe_run(tested, names) | measured
-    files["numbers"] = folder / NUMBERS
-    commit_json(files["numbers"], numbers)
-    return VisualizedRun(
-        tested=tested,
-        figures=figures,
-        files=files,
-        skipped=skipped,
-        numbers=numbers,
-        pngs=pngs,
-        interactive=interactive,
-    )
+    measured = {name: figure.numbers for name, figure in drawn.figures.items() if figure.numbers}
+    drawn.numbers = describe_run(tested, names) | measured
+    drawn.files["numbers"] = folder / NUMBERS
+    commit_json(drawn.files["numbers"], drawn.numbers)
+    return drawn
 
 
 def describe_run(tested: TrainedRun, names: Sequence[str]) -> dict[str, Any]:

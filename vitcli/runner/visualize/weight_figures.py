@@ -18,20 +18,8 @@ from vitcli.core.models.vit import TokenModel
 from vitcli.core.nn.pos_embed import RelativeBias
 from vitcli.core.spec import PatchSpec
 from vitcli.core.spec.slots import PATCH_EMBEDS, POS_EMBEDS
+from vitcli.runner import figure_style as style
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
-from vitcli.runner.figure_style import (
-    CMAP,
-    FAINT,
-    MUTED,
-    PALETTE,
-    SMALL_SIZE,
-    add_colour_bar,
-    add_grid,
-    add_legend_beside,
-    bare,
-    draw_map_grid,
-    wrap_text,
-)
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.figure import MARKS, RunFigure, source_of
 
@@ -85,20 +73,9 @@ def _draw_similarity(maps: np.ndarray) -> Figure:
     maps = maps[:: steps[0], :: steps[1]]
     rows, columns = maps.shape[:2]
     size = 5.6 / max(rows, columns)
-    figsize = (max(columns * size + 1.2, 4.5), rows * size + 0.3)
-    figure = Figure(figsize=figsize, layout="compressed")
-    grid = figure.subplots(rows, columns, squeeze=False)
-    image = draw_map_grid(
-        grid,
-        maps,
-        row_names=_numbered("row", rows, steps[0]),
-        column_names=_numbered("column", columns, steps[1]),
-        cmap="cividis",
-        vmin=maps.min(),
-        vmax=1,
-    )
-    add_colour_bar(figure, image, grid, "cosine similarity")
-    return figure
+    figsize = (columns * size + 1.2, rows * size + 0.3)
+    names = _numbered("row", rows, steps[0]), _numbered("column", columns, steps[1])
+    return _draw_maps(maps, figsize, names, (maps.min(), 1), "cosine similarity")
 
 
 def _numbered(word: str, count: int, step: int) -> list[str]:
@@ -107,20 +84,25 @@ def _numbered(word: str, count: int, step: int) -> list[str]:
 
 def _draw_biases(maps: np.ndarray) -> Figure:
     layers, heads = maps.shape[:2]
-    figsize = (max(1.2 + 0.9 * heads, 4.5), 0.4 + 0.9 * layers)
-    figure = Figure(figsize=figsize, layout="compressed")
-    grid = figure.subplots(layers, heads, squeeze=False)
+    figsize = (1.2 + 0.9 * heads, 0.4 + 0.9 * layers)
+    names = [f"layer {i + 1}" for i in range(layers)], [f"head {i + 1}" for i in range(heads)]
     largest = np.abs(maps).max() or 1.0
-    image = draw_map_grid(
-        grid,
-        maps,
-        row_names=[f"layer {layer + 1}" for layer in range(layers)],
-        column_names=[f"head {head + 1}" for head in range(heads)],
-        cmap="cividis",
-        vmin=-largest,
-        vmax=largest,
-    )
-    add_colour_bar(figure, image, grid, "added to the score")
+    return _draw_maps(maps, figsize, names, (-largest, largest), "added to the score")
+
+
+def _draw_maps(
+    maps: np.ndarray,
+    figsize: tuple[float, float],
+    names: tuple[list[str], list[str]],
+    limits: tuple[float, float],
+    label: str,
+) -> Figure:
+    figure = Figure(figsize=(max(figsize[0], 4.5), figsize[1]), layout="compressed")
+    grid = figure.subplots(*maps.shape[:2], squeeze=False)
+    rows, columns = names
+    options: dict[str, Any] = {"row_names": rows, "column_names": columns, "cmap": "cividis"}
+    image = style.draw_map_grid(grid, maps, **options, vmin=limits[0], vmax=limits[1])
+    style.add_colour_bar(figure, image, grid, label)
     return figure
 
 
@@ -165,7 +147,7 @@ def _draw_filters(tiles: np.ndarray) -> Figure:
     figsize = (max(0.5 * columns, 4.5), 0.68 * rows)
     figure = Figure(figsize=figsize, layout="compressed")
     for axes in (grid := figure.subplots(rows, columns, squeeze=False)).flat:
-        bare(axes)
+        style.bare(axes)
     for number, (axes, tile) in enumerate(zip(grid.flat, tiles, strict=False), 1):
         axes.set_title(str(number), fontsize=7, loc="center", pad=2)
         picture = tile.transpose(1, 2, 0)
@@ -174,7 +156,7 @@ def _draw_filters(tiles: np.ndarray) -> Figure:
         if picture.shape[-1] == 3:
             axes.imshow(picture)
         else:
-            axes.imshow(picture.mean(-1), cmap=CMAP)
+            axes.imshow(picture.mean(-1), cmap=style.CMAP)
     return figure
 
 
@@ -218,7 +200,7 @@ def _draw_embeddings(
     if len(rest := places[~np.isin(labels, named)]):
         count = len(present) - len(named)
         name = f"{count} other classes ({len(rest):,})"
-        grey: dict[str, Any] = {"color": FAINT, "edgecolors": MUTED, "linewidths": 0.4}
+        grey: dict[str, Any] = {"color": style.FAINT, "edgecolors": style.MUTED, "linewidths": 0.4}
         axes.scatter(rest[:, 0], rest[:, 1], s=14, label=name, **grey)
     for i, label in enumerate(named):
         points = places[labels == label]
@@ -226,22 +208,22 @@ def _draw_embeddings(
             points[:, 0],
             points[:, 1],
             s=26,
-            color=PALETTE[i % len(PALETTE)],
+            color=style.PALETTE[i % len(style.PALETTE)],
             marker=MARKS[i % len(MARKS)],
             edgecolors="white",
             linewidths=0.4,
             label=_legend_label(one_line(names[label], 80), len(points), len(named)),
         )
-    add_legend_beside(axes, title="class (images)", title_fontsize=SMALL_SIZE)
+    style.add_legend_beside(axes, title="class (images)", title_fontsize=style.SMALL_SIZE)
     axes.set_xlabel(f"first component, {100 * shares[0]:.0f} % of the variance")
     axes.set_ylabel(f"second component, {100 * shares[1]:.0f} % of the variance")
-    add_grid(axes)
+    style.add_grid(axes)
     return figure
 
 
 def _legend_label(name: str, num_images: int, num_classes: int) -> str:
     """Return a name and its number of images; of few classes, a long name takes two lines."""
-    lines = wrap_text(name, 2.0, SMALL_SIZE, 2 if num_classes <= 8 else 1)
+    lines = style.wrap_text(name, 2.0, style.SMALL_SIZE, 2 if num_classes <= 8 else 1)
     # matplotlib leaves out labels that start with "_".
     return " " + lines.replace("\n", "\n ") + f" ({num_images:,})"
 
@@ -287,10 +269,10 @@ def _draw_features(pictures: list[tuple[np.ndarray, str]], colours: np.ndarray) 
     grid = figure.subplots(2, count, squeeze=False)
     for (picture, name), colour, (above, below) in zip(pictures, colours, grid.T, strict=True):
         for axes, pixels in ((above, picture), (below, colour)):
-            bare(axes)
+            style.bare(axes)
             axes.imshow(pixels, aspect="auto" if pixels is colour else "equal")
         below.set_box_aspect(picture.shape[0] / picture.shape[1])
-        above.set_title(wrap_text(name, TILE - 0.1, 7.5, 2), fontsize=7.5, loc="center")
+        above.set_title(style.wrap_text(name, TILE - 0.1, 7.5, 2), fontsize=7.5, loc="center")
     for axes, name in zip(grid[:, 0], ("image", "features"), strict=True):
         axes.set_ylabel(name, fontsize=8)
     return figure
