@@ -15,7 +15,7 @@ from vitcli.cli import options as shared
 from vitcli.cli.chosen import collect_changes
 from vitcli.cli.console import emit_exactly, emit_report, line_width, say
 from vitcli.cli.engines import Gpus, Place, check_engine, check_folders, takes_options
-from vitcli.cli.options import Rare, exclude, output_option, refuse_caption, with_code
+from vitcli.cli.options import Rare, exclude, output_option, refuse_caption, with_code, with_example
 from vitcli.plugin import load_target
 from vitcli.runner.engines.engine import ENGINES, LOCAL
 from vitcli.runner.errors import ConfigError, PartlyError
@@ -44,8 +44,6 @@ Only = Annotated[
     Option(metavar="VARIANT", help="Train this variant and the baseline only; may be repeated."),
 ]
 Seeds = Annotated[str | None, Option(metavar="0-7", help="Random seeds to train.")]
-
-
 Form = Annotated[
     Literal["text", "md", "latex", "csv", "json", "html", "trials"],
     Option(
@@ -67,6 +65,10 @@ USELESS = {
 """Options that have no effect beside another one."""
 
 
+@with_example(
+    "vitcli ablate ablation-quickstart --dry-run",
+    "vitcli ablate study-finetune --data imagefolder:pictures",
+)
 @takes_options
 @with_code
 def ablate(
@@ -97,11 +99,6 @@ def ablate(
 
     Run it again to train what has no result. A study that is changed, such as with -s, has a
     folder of its own.
-
-    \b
-    Example:
-      vitcli ablate ablation-quickstart --dry-run
-      vitcli ablate study-finetune --data imagefolder:pictures
     """
     from vitcli.runner.data.find import refuse_unused_folder
     from vitcli.runner.study.definition import default_root, load_study, parse_seeds, select
@@ -167,13 +164,12 @@ def run(
     show: "Callable[[Mapping[str, RunRecord], SavedTrials | None], StudyResult]",
 ) -> None:
     from vitcli.runner.study.page import publish
-    from vitcli.runner.study.plan import current_states
+    from vitcli.runner.study.plan import current_states, worker_count
 
     study, root, names = work.study, work.root, work.names
     elsewhere = ENGINES[engine].train
     if elsewhere is None or not work.trials:
         from vitcli.cli.trials import display
-        from vitcli.runner.study.plan import worker_count
         from vitcli.runner.study.run import run_study
 
         count = worker_count(study.threads, options) if work.trials else 1
@@ -249,23 +245,14 @@ def show_table(
     caption: str | None,
 ) -> "StudyResult":
     from vitcli.runner.study.collect import read_results
-    from vitcli.runner.study.table import render
+    from vitcli.runner.study.table import render, trials_csv
 
     doc = read_results(study, root, names, saved, states=states)
     if form == "trials":
-        from vitcli.runner.study.table import trials_csv
-
         emit_exactly(trials_csv(doc, states))
     else:
         emit_exactly(render(doc, form, line_width(), details=details, caption=caption))
     return doc
-
-
-if TYPE_CHECKING:
-    from vitcli.runner.run.record import RunRecord
-    from vitcli.runner.study.definition import Study
-    from vitcli.runner.study.plan import StudyWork
-    from vitcli.runner.study.saved import SavedTrials
 
 
 def announce_saved(states: "Mapping[str, RunRecord]", saved: "SavedTrials | None") -> None:

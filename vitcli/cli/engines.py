@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def complete_engine(incomplete: str) -> list[str]:
-    return [name for name in ENGINES if name.startswith(incomplete)]
-
-
 def check_name(name: str) -> str:
     if name not in ENGINES:
         known = ", ".join(map(repr, ENGINES))
@@ -46,7 +42,7 @@ Place = Annotated[
         + ".",
         hidden=True,
         callback=check_name,
-        autocompletion=complete_engine,
+        autocompletion=lambda: [*ENGINES],
     ),
 ]
 Gpus = Annotated[

@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 from vitcli import plugin
 from vitcli.cli.console import say, silence_stdout
-from vitcli.cli.options import Quiet, Verbose, group, set_talk
+from vitcli.cli.options import Quiet, Verbose, group, set_talk, with_example
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.runner.machine.launch import read_launch
 from vitcli.version import __version__, source_commit
@@ -255,6 +255,7 @@ def switch_off(context: typer.Context, switches: list[str] | None) -> None:
 
 
 @app.callback()
+@with_example("vitcli train")
 def vitcli(
     version: Annotated[
         bool, Option("--version", "-V", callback=_version, is_eager=True, help="Show the version.")
@@ -275,10 +276,6 @@ def vitcli(
     """Train, evaluate, ablate and inspect small Vision Transformers.
 
     Start with 'vitcli train': it needs no download and one or two minutes on a CPU.
-
-    \b
-    Example:
-      vitcli train
     """
     set_talk(quiet=quiet, verbose=verbose)
 

@@ -81,7 +81,6 @@ class StudyDisplay(Display):
 
 @contextmanager
 def display(total: int, count: int, row: TaskRow, split: str = "test") -> Iterator[StudyDisplay]:
-    """Yield the display of ``total`` trials, whose scores are of a split."""
     if total:
         say(f"{total} to train, {min(count, total)} at once")
     with bars(total > 0) as progress:

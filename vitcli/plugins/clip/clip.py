@@ -84,11 +84,8 @@ class ContrastiveTask(Task):
 
     encoder_name = "encoder"
     module: ImageTextModel
+    make_module = ImageTextModel
     _read: tuple[Images, token.StoredCaptions] | None = None
-
-    @classmethod
-    def make_module(cls, spec: ExperimentSpec) -> nn.Module:
-        return ImageTextModel(spec)
 
     @classmethod
     def read_data(cls, module: nn.Module, spec: ExperimentSpec, data: DataSet) -> None:
@@ -296,8 +293,6 @@ class ContrastiveTask(Task):
 
     @torch.inference_mode()
     def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
-        was_training = module.training
-        module.eval()
         asked = data.test[index.to(data.test.labels.device)]
         gallery = evenly_spaced(data.test, GALLERY)
         drawn, texts = self.captions_of(gallery)
@@ -310,7 +305,6 @@ class ContrastiveTask(Task):
         shown = distinct(own.caption)[0].sort().values[:SHOWN_CAPTIONS]
         queries = self.embed_tokens(module, own.tokens[shown])
         images = queries @ self.embed_images(module, gallery).mT
-        module.train(was_training)
         return {
             "captions": caption_table(index, said, names, found),
             "retrieval": image_grid(gallery.pixels[:], [said[i] for i in shown.tolist()], images),

@@ -111,10 +111,7 @@ class Dino(ViewTask):
 
     encoder_name, encoder_copies = "teacher.encoder", ("student.encoder",)
     module: DinoModule
-
-    @classmethod
-    def make_module(cls, spec: ExperimentSpec) -> nn.Module:
-        return DinoModule(spec)
+    make_module = DinoModule
 
     @property
     def fields(self) -> DinoSpec:

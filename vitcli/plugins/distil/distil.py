@@ -256,10 +256,7 @@ class Distil(Classify):
 
     encoder_name = "encoder"
     module: Student
-
-    @classmethod
-    def make_module(cls, spec: ExperimentSpec) -> nn.Module:
-        return Student(spec)
+    make_module = Student
 
     @cached_property
     def _teacher(self) -> Teacher:

@@ -61,12 +61,6 @@ def sound_model_spec(spec: ExperimentSpec) -> VitSpec:
     return spec.model.replace(img_size=SHAPE, in_chans=1, patch_size=patch_size)
 
 
-def build_fusion(spec: ExperimentSpec) -> "FusionModel":
-    assert isinstance(spec.task, FusionSpec)
-    model: FusionModel = make(FUSIONS[spec.task.fusion], spec)
-    return model
-
-
 class FusionModel(nn.Module):
     """Base class: images (B, C, H, W) and spectrograms (B, 1, M, F) -> logits (B, K)."""
 
@@ -310,8 +304,9 @@ class Fusion(Task):
         self.options = cast(FusionSpec, spec.task)
 
     @classmethod
-    def make_module(cls, spec: ExperimentSpec) -> FusionModel:
-        return build_fusion(spec)
+    def make_module(cls, spec: ExperimentSpec) -> nn.Module:
+        assert isinstance(spec.task, FusionSpec)
+        return make(FUSIONS[spec.task.fusion], spec)
 
     def rows(self, data: DataSet, epoch: int) -> EpochPlan:
         rows = super().rows(data, epoch)

@@ -130,10 +130,8 @@ class LiveExplorer(Explorer):
             )
         is_on_cpu = predictor.device.type == "cpu"
         self.model = explainer.model if is_on_cpu else copy.deepcopy(explainer.model).to("cpu")
-        mean, std = predictor.spec.data.mean, predictor.spec.data.std
-        assert mean is not None, "the configuration of a run is resolved"
-        assert std is not None
-        self.mean, self.std = mean, std
+        data = predictor.spec.data
+        self.mean, self.std = data.mean or (), data.std or ()
         try:
             packed, weights = pack_model(self.model, self.mean, self.std)
         except UnknownLayerError as error:

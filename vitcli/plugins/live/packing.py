@@ -108,7 +108,6 @@ def pack_model(
 
 
 def _embedding(model: VisionTransformer) -> tuple[Tensor | None, Tensor | None]:
-    """Return the prefix tokens with their positions, and the positions of the patches."""
     parts: list[Tensor] = [part for part in (model.cls_token, model.reg_tokens) if part is not None]
     front = torch.cat(parts, dim=1) if parts else None
     if model.pos_embed is None:

@@ -69,11 +69,7 @@ class Doubt:
 
 
 def review_run(
-    name: str,
-    *,
-    data_dir: Path | None = None,
-    on_stage: OnStage = lambda *_: None,
-    **options: Any,
+    name: str, *, data_dir: Path | None = None, on_stage: OnStage = lambda *_: None, **options: Any
 ) -> tuple[TrainedRun, Report, float]:
     """Write the page of a run; return the run, the report and the accuracy on test images."""
     spec = find_run(name).spec()

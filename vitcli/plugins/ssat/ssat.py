@@ -54,14 +54,12 @@ class Ssat(MaskedTask, Classify):
     cannot be predicted.
     """
 
+    make_module = ClassifyingAutoencoder
+
     def __init__(self, spec: ExperimentSpec, module: nn.Module) -> None:
         super().__init__(spec, module)
         self._passes: dict[int, EpochPlan] = {}
         """Tables of the last passes through the unlabelled images, by number."""
-
-    @classmethod
-    def make_module(cls, spec: ExperimentSpec) -> ClassifyingAutoencoder:
-        return ClassifyingAutoencoder(spec)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         logits, errors = self.network(batch["images"], batch[OTHERS], batch[NOISE])

@@ -313,10 +313,7 @@ class ViewTask(Task):
             kinds[kind] = views.unflatten(0, batch[name].shape[:2])
         images = data.normalize(pixels)
         found: dict[str, Picture] = {"views": picture_views(self.to_pixels(images).cpu(), kinds)}
-        encoder = self.encoder(module)
-        was_training = encoder.training
-        similarity = picture_similarity(encoder.eval(), images)
-        encoder.train(was_training)
+        similarity = picture_similarity(self.encoder(module), images)
         return found | ({"similarity": similarity} if similarity else {})
 
 
