@@ -4,7 +4,6 @@ import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -101,8 +100,10 @@ def ablate(
     folder of its own.
     """
     from vitcli.runner.data.find import refuse_unused_folder
+    from vitcli.runner.study.collect import read_results
     from vitcli.runner.study.definition import default_root, load_study, parse_seeds, select
     from vitcli.runner.study.plan import plan_study
+    from vitcli.runner.study.table import render, trials_csv
 
     given = {"--dry-run": dry_run, "--status": status, "--table-only": table_only}
     exclude(given)
@@ -131,7 +132,16 @@ def ablate(
         say(f"note: {chosen.note}")
     refuse_unused_folder(chosen.baseline.spec.data.name, options.data_dir, may_choose=True)
     names, root = select(chosen, only or ()), output or default_root(chosen)
-    show = partial(show_table, chosen, root, names, form=shape, details=details, caption=caption)
+
+    def show(states: "Mapping[str, RunRecord]", saved: "SavedTrials | None") -> "StudyResult":
+        doc = read_results(chosen, root, names, saved, states=states)
+        emit_exactly(
+            trials_csv(doc, states)
+            if shape == "trials"
+            else render(doc, shape, line_width(), details=details, caption=caption)
+        )
+        return doc
+
     if status:
         show_status(chosen, root, names, saved_trials(save), shape)
         return
@@ -231,28 +241,6 @@ def announce(work: "StudyWork", device: str) -> None:
         from vitcli.runner.machine.products import warn_if_emulated
 
         warn_if_emulated("bf16", device, say, "set train.precision to fp32 in the study")
-
-
-def show_table(
-    study: "Study",
-    root: Path,
-    names: tuple[str, ...],
-    states: "Mapping[str, RunRecord]",
-    saved: "SavedTrials | None",
-    *,
-    form: str,
-    details: bool,
-    caption: str | None,
-) -> "StudyResult":
-    from vitcli.runner.study.collect import read_results
-    from vitcli.runner.study.table import render, trials_csv
-
-    doc = read_results(study, root, names, saved, states=states)
-    if form == "trials":
-        emit_exactly(trials_csv(doc, states))
-    else:
-        emit_exactly(render(doc, form, line_width(), details=details, caption=caption))
-    return doc
 
 
 def announce_saved(states: "Mapping[str, RunRecord]", saved: "SavedTrials | None") -> None:

@@ -12,6 +12,7 @@ from vitcli.cli import complete
 from vitcli.cli import options as shared
 from vitcli.cli.console import confirmed, emit_report, say
 from vitcli.cli.options import DATA_HELP, group, output_option, with_code
+from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, facts_of, hidden
 from vitcli.runner.text import quantity, size_text
 
@@ -94,8 +95,6 @@ def info(
 
 
 def report_of(status: "DataStatus", data: "DataSet") -> Report:
-    from vitcli.runner.data.catalogue import CATALOGUE
-
     note = CATALOGUE[data.name].note if data.name in CATALOGUE else None
     counts = [
         images.labels.bincount(minlength=data.num_classes).tolist()

@@ -89,7 +89,6 @@ class ContrastiveTask(Task):
 
     @classmethod
     def read_data(cls, module: nn.Module, spec: ExperimentSpec, data: DataSet) -> None:
-        """Fill the vocabulary from the captions of a folder."""
         if clip_spec(spec).captions != "folder":
             return
         if "caption" not in data.train.extra:
@@ -258,10 +257,7 @@ class ContrastiveTask(Task):
         return outputs
 
     def captions_of(self, images: Images) -> tuple[token.Drawn, list[str]]:
-        """Return a caption of each image of a split, and all texts by the number of the caption.
-
-        It is the image's first caption, or a held-out caption that its place selects.
-        """
+        """Return the first or a held-out caption of each image, and all texts by their numbers."""
         index = torch.arange(len(images), device=images.labels.device)
         if self.options.captions == "folder":
             stored = token.StoredCaptions(images, self.module.text.tokenize)

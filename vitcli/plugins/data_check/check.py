@@ -67,7 +67,6 @@ class FolderCheck:
 
     @property
     def names_alike(self) -> list[tuple[str, str]]:
-        """Pairs of classes whose names differ only in capital letters or width."""
         return names_alike(self.folder.class_names)
 
     @property

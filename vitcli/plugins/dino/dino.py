@@ -68,10 +68,7 @@ class DinoNetwork(nn.Module):
 
 
 class DinoModule(nn.Module):
-    """Student, teacher and centre.
-
-    The teacher starts as a copy of the student. It has no dropout and no drop path.
-    """
+    """Student, teacher and centre. The teacher starts as a copy, without any dropout."""
 
     center: Tensor
     batch_center: Tensor

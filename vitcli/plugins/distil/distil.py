@@ -184,10 +184,9 @@ class Student(nn.Module):
         return made
 
     def forward(self, images: Tensor, trains: bool = False) -> Tensor | list[Tensor]:
-        """Return the logits (B, K); in a training, what the losses need.
+        """Return the logits (B, K); in a training also those of the distillation token, or maps.
 
-        That is a list: the logits, and those of the distillation token, or the projected maps
-        (B, D, h, w) of the layers.
+        The maps (B, D, h, w) are those of the layers, projected.
         """
         if not trains:
             return self.encoder(images)

@@ -67,8 +67,7 @@ def centre_map(grid_size: tuple[int, int]) -> Tensor:
     """Return a Gaussian centred on the grid: (gh, gw).
 
     Its standard deviation is a quarter of each side. The map is a baseline that ignores the picture
-    and uses only that photographers centre their subject. A map that beats this baseline depends on
-    the picture.
+    and uses only that photographers centre their subject.
     """
     height, width = grid_size
     y = (torch.arange(height) - (height - 1) / 2) / (height / 4)

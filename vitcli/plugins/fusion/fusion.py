@@ -435,10 +435,7 @@ class Fusion(Task):
         return found
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
-        """Return the numbers of a classification, and the accuracy with each modality alone.
-
-        With a contrastive loss there is ``retrieval`` too; see ``retrieval``.
-        """
+        """Return the numbers of a classification, each modality's accuracy, and ``retrieval``."""
         labels = outputs["labels"]
         measured = measure_logits(outputs["logits"], labels)
         for name in ("image", "sound"):

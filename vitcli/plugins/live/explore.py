@@ -214,9 +214,7 @@ def explorer_figure(tested: TrainedRun) -> InteractiveFigure:
     return InteractiveFigure(
         title="Explore",
         page=pages.page(scenes, about=f"Attention of {tested.name}"),
-        markup=explorer.markup,
-        style=explorer.style,
-        script=explorer.script,
+        **vars(explorer),
         note=f"The attention of every patch of {len(scenes)} test images, the first image of each"
         " of the first classes.",
     )

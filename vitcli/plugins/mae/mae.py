@@ -260,10 +260,7 @@ class Mae(MaskedTask):
 
 
 def mean_errors(outputs: Outputs) -> dict[str, float]:
-    """Return the means of ``reconstruction_errors``, and ``mse_ratio``.
-
-    ``mse_ratio`` is the error as a share of the error of the best baseline.
-    """
+    """Return the means of ``reconstruction_errors``, and the ratio to the best baseline."""
     if not outputs["masked_mse"].isfinite().all():
         raise ValueError("the reconstructions contain infinite or NaN values")
     names = ("masked_mse", *BASELINES)

@@ -40,8 +40,7 @@ def probe_run(
 
     Returns the report, and the accuracy. The encoder with the initial weights of the run's seed is
     probed, too, for comparison. ``labels`` is the number of training images to learn from, balanced
-    by class and chosen by content as ``data.labels`` chooses them. ``options`` are those of
-    ``load_trained_run``.
+    by class and chosen by content.
     """
     if split == "train":
         raise ConfigError("--probe learns from the training images; take --split test or val")
@@ -80,9 +79,7 @@ def _score(
     images: tuple[Images, Images],
     on_stage: OnStage,
 ) -> tuple[dict[str, Any], int, str]:
-    """Return the score of a probe on one encoder, the number of its features, and how the strength
-    of its regularisation was chosen.
-    """
+    """Return a probe's score on one encoder, the number of features, and how its L2 was chosen."""
     task, (train, test) = run.task(module), images
     total = len(train) + len(test)
     stage = f"{encoder}: features of {quantity(total, 'image')}"

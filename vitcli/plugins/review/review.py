@@ -133,11 +133,13 @@ def report_of(
         suspects = f"{numbers['num_suspects']:,} of {total}, by probes that have not seen them"
     if numbers["num_copies"] is not None:
         copies = quantity(numbers["num_copies"], "pair")
-    shown = {
-        "num_errors": ("errors", None, f"of {quantity(numbers['num_test'], 'test image')}"),
-        "num_suspects": ("suspect labels", suspects, ""),
-        "num_copies": ("copies with two labels", copies, ""),
-    }
+    tested = f"of {quantity(numbers['num_test'], 'test image')}"
+    shown = [
+        Fact("num_errors", numbers["num_errors"], label="errors", about=tested),
+        Fact("num_suspects", numbers["num_suspects"], label="suspect labels", text=suspects),
+        Fact("num_copies", numbers["num_copies"], label="copies with two labels", text=copies),
+    ]
+    names = {fact.name for fact in shown}
     rows = [
         {"list": name} | {field: getattr(doubt, field) for field in DOUBT}
         for name, doubts in lists.items()
@@ -146,11 +148,8 @@ def report_of(
     return Report(
         facts=[
             Fact("run", str(run.path), text=run.name),
-            *(
-                Fact(name, numbers[name], label=label, text=text, about=about)
-                for name, (label, text, about) in shown.items()
-            ),
-            *hidden(**{name: value for name, value in numbers.items() if name not in shown}),
+            *shown,
+            *hidden(**{name: value for name, value in numbers.items() if name not in names}),
         ],
         tables=[DataTable("pictures", ["list", *DOUBT], rows, is_shown=False)],
     )
@@ -258,10 +257,7 @@ def write_review(
     lists: Mapping[str, Sequence[Doubt]],
     review: Mapping[str, Any],
 ) -> Path:
-    """Write the page into the run folder, for a bundled model into the current one; return it.
-
-    The page is one file. It needs no network, and its only script saves the corrections.
-    """
+    """Write the page into the run folder, for a bundled model into the current one; return it."""
     run, data = found.run, found.spec.data
     path = Path(PAGE) if run.is_bundled else run.path / PAGE
     name = data.name

@@ -58,6 +58,7 @@ class SearchResult(StudyResult):
     compares: ClassVar[bool] = False
     baseline: ClassVar[str] = "default"
     changes: ClassVar[str] = "Fields that the search varies"
+    figures: ClassVar[tuple[str, ...]] = ("pareto",)
 
     searched: Searched
 
@@ -69,10 +70,6 @@ class SearchResult(StudyResult):
     @property
     def changed(self) -> dict[str, str]:
         return self.searched.space
-
-    @property
-    def figures(self) -> tuple[str, ...]:
-        return ("pareto",)
 
     @property
     def front(self) -> list[VariantResult]:

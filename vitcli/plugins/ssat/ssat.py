@@ -33,10 +33,7 @@ class ClassifyingAutoencoder(MaskedModel):
     def forward(  # type: ignore[override]
         self, images: Tensor, others: Tensor | None = None, noise: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the logits (B, K); with noise (B, P) also the errors (B,) of the masked patches.
-
-        The masks of ``others`` (B, C, H, W) are a function of the noise.
-        """
+        """Return the logits (B, K); with noise (B, P) also the errors (B,) of masked ``others``."""
         logits: Tensor = self.encoder(images)
         if others is None or noise is None:
             return logits
