@@ -33,7 +33,6 @@ l2_superclass_accuracy = percent(
     for part in ("pair", "class", "transformation")
 )
 
-
 CONTEXT_LENGTHS = {"words": 16, "bytes": 64}
 
 

@@ -31,7 +31,6 @@ MOST_SHOWN = 100
 TITLE = ": pictures checked by vitcli</title>"
 SIDE = 128
 
-
 GROUPS = {
     "copies": "Test pictures with the same pixels as a training picture",
     "near": "Test pictures that look like a training picture",

@@ -24,7 +24,7 @@ from vitcli.core.data.batches import Batch, EpochPlan, limit_images
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import accuracy, measure_logits
 from vitcli.core.models.layers import build_patch_embed, build_table
-from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.init import STD, init_parts
 from vitcli.core.objectives.objective import Outputs, Task
@@ -55,10 +55,8 @@ JOINT_DIM = 64
 
 
 def sound_model_spec(spec: ExperimentSpec) -> VitSpec:
-    assert isinstance(spec.model, VitSpec)
-    assert isinstance(spec.task, FusionSpec)
-    patch_size = spec.task.sound_patch_size
-    return spec.model.replace(img_size=SHAPE, in_chans=1, patch_size=patch_size)
+    patch_size = cast(FusionSpec, spec.task).sound_patch_size
+    return cast(VitSpec, spec.model).replace(img_size=SHAPE, in_chans=1, patch_size=patch_size)
 
 
 class FusionModel(nn.Module):
@@ -66,8 +64,7 @@ class FusionModel(nn.Module):
 
     def __init__(self, spec: ExperimentSpec) -> None:
         super().__init__()
-        assert isinstance(spec.model, VitSpec)
-        self.image = VisionTransformer(spec.model).initialise(spec.seed)
+        self.image = build_vit(spec.model, spec.seed)
         self.draws: Draws = partial(keyed_generator, "init", spec.seed)
 
     def forward(self, images: Tensor, sounds: Tensor, alone: Alone = (0, 0)) -> dict[str, Tensor]:
@@ -305,8 +302,7 @@ class Fusion(Task):
 
     @classmethod
     def make_module(cls, spec: ExperimentSpec) -> nn.Module:
-        assert isinstance(spec.task, FusionSpec)
-        return make(FUSIONS[spec.task.fusion], spec)
+        return make(FUSIONS[cast(FusionSpec, spec.task).fusion], spec)
 
     def rows(self, data: DataSet, epoch: int) -> EpochPlan:
         rows = super().rows(data, epoch)

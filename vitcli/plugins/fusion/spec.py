@@ -12,7 +12,6 @@ from vitcli.core.spec.task import TaskRow
 image_accuracy = percent(name="image_accuracy", label="accuracy with the image alone")
 sound_accuracy = percent(name="sound_accuracy", label="accuracy with the sound alone")
 
-
 FUSIONS: dict[str, Row] = {
     "early": Row(
         about="the patches of both pass through the same blocks together",

@@ -19,7 +19,6 @@ from torch import Tensor
 from vitcli.core.data.batches import limit_images
 from vitcli.core.data.source import Images, evenly_spaced
 from vitcli.core.inspect.maps import METHODS, MapRequest, default_method, states_all
-from vitcli.core.metrics.classification import rank_by_self_confidence
 from vitcli.core.metrics.linear_probe import HELD_OUT, cross_validated
 from vitcli.core.models.image_model import MappedModel
 from vitcli.runner.attn_map.overlay import OPACITY, map_scale
@@ -96,8 +95,9 @@ def review_run(
     if len(checked):
         part = train[checked]
         differing, known = _wrong(found, _unseen_logits(found, part, on_stage), part.labels)
-        order, _ = rank_by_self_confidence(known[differing], part.labels[differing])
-        suspect = checked[differing[order]].tolist()
+        # By self-confidence (Northcutt et al. 2021, https://arxiv.org/abs/1911.00068)
+        confidence = known[differing, part.labels[differing]]
+        suspect = checked[differing[confidence.argsort(stable=True)]].tolist()
         unseen = known.new_full((len(train), known.shape[1]), torch.nan)
         unseen[checked] = known
     on_stage("training images that look the same", 0, 1)

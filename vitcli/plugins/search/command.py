@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 NUM_BEST = 10
 
-
 Name = Annotated[
     str,
     Argument(

@@ -11,7 +11,6 @@ from vitcli.core.spec.rows import AcceptsList, Probability
 knn_accuracy = accuracy_of_outputs(name="knn_accuracy", label="k-NN accuracy", short="k-NN")
 """Accuracy of ``core.metrics.knn.leave_one_out_knn`` on the features of a split."""
 
-
 Area = Annotated[float, Field(gt=0, le=1)]
 Areas = Annotated[tuple[Area, Area], AcceptsList]
 
