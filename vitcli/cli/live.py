@@ -95,15 +95,13 @@ class Display:
 
 
 class TrainingDisplay(Display):
+    has_started = False
     _row: TaskRow | None = None
     _steps = 0
 
-    @property
-    def has_started(self) -> bool:
-        return self._row is not None
-
     def show(self, event: Event) -> None:
         if isinstance(event, Started):
+            self.has_started = True
             row = TASKS[event.task]
             is_own = event.headline == row.headline.name
             self._row = (

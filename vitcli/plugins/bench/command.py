@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from vitcli.cli.chosen import load_changed, option_names
+from vitcli.cli.chosen import collect_changes, load_changed
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import Device, Format, Sets, group, output_option, with_code
 from vitcli.cli.train import Name, Precision
@@ -160,14 +160,12 @@ def workload(
     trace: Path | None = None,
 ) -> "Workload":
     from vitcli.plugins.bench.training import make_workload
-    from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.machine.products import warn_if_emulated
 
     if trace:
         make_output_folder(trace.parent)
-    changes = parse_sets(sets)
-    shortcuts = {} if precision is None else {"train.precision": precision}
-    chosen = load_changed(experiment or "quickstart", changes | shortcuts, option_names(shortcuts))
+    changes, options = collect_changes(sets, {"train.precision": precision})
+    chosen = load_changed(experiment or "quickstart", changes, options)
     warn_if_emulated(chosen.spec.train.precision, device, say)
     return make_workload(chosen, device, say)
 

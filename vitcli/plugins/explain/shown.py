@@ -64,9 +64,8 @@ def explain_patches(subject: Subject) -> Shown:
         if height % size == 0 and width % size == 0:
             patches = (height // size) * (width // size)
             tokens = patches + prefix
-            lengths.append(
-                {"patch": size, "patches": patches, "tokens": tokens, "edges": tokens**2}
-            )
+            row = {"patch": size, "patches": patches, "tokens": tokens, "edges": tokens**2}
+            lengths.append(row)
     about = f"{spec.patch_embed!r}: {PATCH_EMBEDS[spec.patch_embed].about}"
     shown = min(NUM_SHOWN, model.num_patches)
     return Shown(
@@ -225,10 +224,8 @@ NUM_STRONGEST = 8
 def passed_messages(layer: Layer) -> Tensor:
     """Return the node update (h, N, d): each edge carries a weighted value to its query."""
     weights, values = layer.weights[0], layer.value[0]
-    size = weights.shape[-1]
-    query, key = (
-        part.flatten() for part in torch.meshgrid([torch.arange(size)] * 2, indexing="ij")
-    )
+    tokens = torch.arange(weights.shape[-1])
+    query, key = torch.cartesian_prod(tokens, tokens).unbind(1)
     messages = weights[:, query, key, None] * values[:, key]  # (h, N N, d)
     return torch.zeros_like(values).index_add_(1, query, messages)
 

@@ -227,10 +227,9 @@ class CrossFusion(LateFusion):
     def __init__(self, spec: ExperimentSpec) -> None:
         super().__init__(spec)
         model = self.image.spec
-        pair = {
-            name: CrossAttention(model.embed_dim, model.num_heads) for name in ("image", "sound")
-        }
-        self.cross = nn.ModuleDict(pair)
+        self.cross = nn.ModuleDict()
+        for name in ("image", "sound"):
+            self.cross[name] = CrossAttention(model.embed_dim, model.num_heads)
         self.initialise_part(self.cross, "cross")
 
     def forward(self, images: Tensor, sounds: Tensor, alone: Alone = (0, 0)) -> dict[str, Tensor]:
@@ -265,9 +264,8 @@ class JointSpace(nn.Module):
         self.log_temperature = nn.Parameter(torch.tensor(0.07).log())
 
     def forward(self, seen: Tensor, heard: Tensor) -> dict[str, Tensor]:
-        image, sound = (
-            F.normalize(x.float(), dim=-1) for x in (self.image(seen), self.sound(heard))
-        )
+        image = F.normalize(self.image(seen).float(), dim=-1)
+        sound = F.normalize(self.sound(heard).float(), dim=-1)
         return {"image": image, "sound": sound}
 
     def loss(self, image: Tensor, sound: Tensor) -> Tensor:
@@ -379,9 +377,8 @@ class Fusion(Task):
         if self.options.contrast:
             joint = self.module.get_submodule("joint")
             assert isinstance(joint, JointSpace)
-            loss = loss + self.options.contrast * joint.loss(
-                gather(found["image"]), gather(found["sound"])
-            )
+            contrast = joint.loss(gather(found["image"]), gather(found["sound"]))
+            loss = loss + self.options.contrast * contrast
         labels = targets.argmax(-1) if targets.ndim == 2 else targets
         accuracy = (logits.detach().argmax(-1) == labels).float().mean()
         return {"loss": loss, "accuracy": accuracy}

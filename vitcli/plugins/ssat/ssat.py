@@ -111,9 +111,8 @@ class Ssat(MaskedTask, Classify):
         others = {k.removeprefix(PREFIX): rows[k] for k in rows if k.startswith(PREFIX)}
         if not others:
             others = {name: rows[name] for name in rows if name not in UNPREDICTABLE}
-        made = self.augmented_batch(
-            images, others, self._augment_others, self._channels, data.num_classes
-        )
+        augment = self._augment_others
+        made = self.augmented_batch(images, others, augment, self._channels, data.num_classes)
         return batch | {OTHERS: made["images"]}
 
     def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:

@@ -277,9 +277,8 @@ def import_weights(
         on_message=on_message,
     )
     spec = resolve(experiment.spec, data)
-    order_classes(
-        weights, spec.data.class_names or (), stated.get("classes"), class_order, on_message
-    )
+    names = spec.data.class_names or ()
+    order_classes(weights, names, stated.get("classes"), class_order, on_message)
     values = flatten(spec.model_dump(mode="json"))
     used = [f"{k}={values[k]}" for k in UNRECORDED if k in values and stated.get(k) != values[k]]
     if used:
