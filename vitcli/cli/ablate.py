@@ -335,9 +335,8 @@ def show_status(
         for folder, record in states.items()
     ]
     by_variant: dict[str, list[str]] = {}
-    for trial in study.trials(names):
-        variant = trial.folder.rpartition("/")[0]
-        by_variant.setdefault(variant, []).append(states[trial.folder].state)
+    for folder, record in states.items():
+        by_variant.setdefault(folder.rpartition("/")[0], []).append(record.state)
     seeds = Field("states", spread=[f"seed {seed}" for seed in study.seeds])
     rows = [{"variant": variant, "states": row} for variant, row in by_variant.items()]
     report = Report(

@@ -73,8 +73,7 @@ def shorten_pretraining(
     """Return the fields of the pre-training that a short try lowers, with a note.
 
     ``--limit-batches`` makes a training a try. It lowers the batches of the pre-training, too, and
-    ``--epochs`` beside it the epochs. The shorter pre-training has a configuration of its own, so
-    no full training takes it for its pre-training.
+    ``--epochs`` beside it the epochs.
     """
     if experiment.spec.pretrain is None or "train.limit_batches" not in options:
         return {}

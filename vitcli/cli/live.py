@@ -22,10 +22,7 @@ Item = TypeVar("Item")
 
 
 def epoch_line(record: dict[str, Any], row: TaskRow) -> str:
-    """Return the numbers of an epoch as a line: all reports, and the headline of each split.
-
-    The accuracy of a classification needs no name. Epoch 0, before the first step, has no losses.
-    """
+    """Return the numbers of an epoch as a line: all reports, and the headline of each split."""
     headline = row.headline
     is_plain = row.classifies and headline.name == "accuracy"
     name = "" if is_plain else f"{headline.short or headline.label} "

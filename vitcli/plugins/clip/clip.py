@@ -334,8 +334,7 @@ def contrastive_loss(images: Tensor, texts: Tensor, scale: Tensor, caption: Tens
 
     An image's targets are all texts that equal its own caption, with equal probability, and vice
     versa; equal captions have equal numbers in ``caption`` (B,). CLIP has only its own caption as
-    target, because equal captions are rare in its data. Swapping images and texts does not change
-    the loss. ``scale`` is the inverse of the temperature.
+    target, because equal captions are rare in its data. ``scale`` is the inverse temperature.
     """
     logits = scale * images @ texts.mT
     same = (caption[:, None] == caption[None]).to(logits.dtype)

@@ -3,7 +3,6 @@
 Axes: N images, F features, K classes.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,13 +17,10 @@ from vitcli.core.metrics.linear_probe import apply, linear_probe
 from vitcli.runner.data.arrays import keep_labels
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.scores import interval_fact
-from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
+from vitcli.runner.evaluate.trained_run import OnStage, TrainedRun, load_trained_run
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, hidden
 from vitcli.runner.text import quantity
-
-OnStage = Callable[[str, int, int], None]
-"""Gets the name of a stage, how many of its parts are done, and how many there are at most."""
 
 
 def probe_run(

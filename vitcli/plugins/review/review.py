@@ -4,7 +4,7 @@ Axes: N images, C channels, H W pixels, K classes, gh gw patch grid.
 """
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from vitcli.runner.data.picture_reader import list_pictures
 from vitcli.runner.data.pictures import Box, picture_bytes, picture_to_draw
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.scores import why_uncalibrated
-from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
+from vitcli.runner.evaluate.trained_run import OnStage, TrainedRun, load_trained_run
 from vitcli.runner.figure_style import CMAP
 from vitcli.runner.files import commit, policy_hash
 from vitcli.runner.report import pages
@@ -38,8 +38,6 @@ from vitcli.runner.report.report import DataTable, Fact, Report, hidden
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.text import portable, quantity
 
-OnStage = Callable[[str, int, int], None]
-"""Gets the name of a stage, how many of its parts are done, and how many there are at most."""
 SHOWN = 24
 MOST_LABELS = 20_000
 """Largest number of training images whose labels are checked. Their features take a minute or two
