@@ -87,7 +87,10 @@ class Plugin:
 @cache
 def plugins() -> dict[str, Plugin]:
     """Return the plugins by name, also those that are off or broken."""
-    found = {path.parent.name: _in_folder(path) for path in sorted(FOLDER.glob("*/plugin.py"))}
+    found: dict[str, Plugin] = {}
+    for path in sorted(FOLDER.glob("*/plugin.py")):
+        module = import_module(f"vitcli.plugins.{path.parent.name}.plugin")
+        found[path.parent.name] = replace(module.plugin, folder=path.parent)
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         plugin = _installed(point)
         others = {added for other in found.values() for added in other.adds()}
@@ -98,11 +101,6 @@ def plugins() -> dict[str, Plugin]:
         name = f"{point.name} of {plugin.package}" if point.name in found else point.name
         found[name] = plugin
     return found
-
-
-def _in_folder(path: Path) -> Plugin:
-    plugin: Plugin = import_module(f"vitcli.plugins.{path.parent.name}.plugin").plugin
-    return replace(plugin, folder=path.parent)
 
 
 def _installed(point: EntryPoint) -> Plugin:

@@ -285,7 +285,7 @@ def set_talk(*, quiet: bool, verbose: bool) -> None:
         os.environ["VITCLI_TRACEBACK"] = "1"
 
 
-def _add_options(command: Any, **added: tuple[Any, Any]) -> Callable[..., Any]:
+def _add_options(command: Any, **added: tuple[Any, Any]) -> Any:
     signature = inspect.signature(command)
     parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
@@ -294,8 +294,7 @@ def _add_options(command: Any, **added: tuple[Any, Any]) -> Callable[..., Any]:
     new = signature.replace(parameters=[*signature.parameters.values(), *parameters])
     command.__signature__ = new
     command.__annotations__ |= {name: kind for name, (kind, _) in added.items()}
-    wrapped: Callable[..., Any] = command
-    return wrapped
+    return command
 
 
 def with_example(*lines: str) -> Callable[..., Any]:

@@ -67,8 +67,7 @@ class Teacher:
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:
         """Return the teacher's logits in fp32: (B, C, H, W) -> (B, K)."""
-        found: Tensor = self.model(self._prepare(images))
-        return found.float()
+        return self.model(self._prepare(images)).float()
 
     @torch.no_grad()
     def maps(self, images: Tensor, names: Sequence[str]) -> list[Tensor]:

@@ -320,8 +320,7 @@ def model_answers(subject: Subject) -> dict[str, dict[str, Any]]:
 def answer(subject: Subject, model: VisionTransformer) -> Tensor:
     """Return the logits of the picture, or the features if the model does not classify."""
     compute = model if subject.predictor.classifies else model.features
-    outputs: Tensor = compute(subject.batch)
-    return outputs[0]
+    return compute(subject.batch)[0]
 
 
 def best_class(predictor: Predictor, logits: Tensor) -> str:
