@@ -94,10 +94,9 @@ def _load(name: str, switches: str) -> Any:
 
 def short_help(name: str, room: int) -> str:
     try:
-        text: str = load_command(name).get_short_help_str(room)
+        return load_command(name).get_short_help_str(room)
     except plugin.PluginError as error:
-        text = str(error)
-    return text
+        return str(error)
 
 
 class Commands(TyperGroup):
