@@ -11,7 +11,7 @@ from torch import nn
 
 from vitcli.core.data.batches import num_batches
 from vitcli.core.data.source import DataSet
-from vitcli.core.inspect.maps import attention_maps
+from vitcli.core.inspect.maps import attention_maps as attention_maps
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.image_model import build_model as build_from
 from vitcli.core.spec import AugmentSpec, ExperimentSpec, OptimSpec
@@ -19,15 +19,17 @@ from vitcli.plugin import Registry, missing_for
 from vitcli.runner.data.formats.npz import data_of_arrays
 from vitcli.runner.data.load import load_data as read_data
 from vitcli.runner.errors import ConfigError, InputError, UserError
-from vitcli.runner.evaluate.weights import load_model, published_weights
+from vitcli.runner.evaluate.weights import load_model as load_model
+from vitcli.runner.evaluate.weights import published_weights
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import parse_experiment
 from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.experiment.yaml_text import Places
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.listing import list_records, select_runs
-from vitcli.runner.run.predictions import Predictions
-from vitcli.runner.run.record import RunRecord, load_run
+from vitcli.runner.run.predictions import Predictions as Predictions
+from vitcli.runner.run.record import RunRecord
+from vitcli.runner.run.record import load_run as load_run
 from vitcli.runner.study.definition import default_root, trial_folder
 from vitcli.runner.study.from_python import CALL, call_text, define_study, plain, run_here
 from vitcli.runner.study.page import publish_outside
@@ -41,25 +43,6 @@ from vitcli.runner.train.fit import epochs as epochs_of
 
 FUNCTIONS = Registry[Callable[..., Any]]("python")
 """Functions of this module that plugins compute."""
-
-__all__ = [
-    "Predictions",
-    "ResultTable",
-    "RunRecord",
-    "Runs",
-    "UserError",
-    "ablate",
-    "attention_maps",
-    "build_model",
-    "data_set",
-    "decide",
-    "fit",
-    "load_data",
-    "load_model",
-    "load_run",
-    "runs",
-    "table",
-]
 
 SHAPE: dict[str, Any] = {"img_size": (32, 32), "in_chans": 3, "num_classes": 10}
 

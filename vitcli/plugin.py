@@ -13,12 +13,13 @@ import hashlib
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast, get_args
@@ -78,42 +79,28 @@ class Plugin:
             digest.update(f"{path.relative_to(self.folder)}\n".encode() + path.read_bytes())
         return digest.hexdigest()
 
-    def clashes(self, other: "Plugin") -> str:
-        """Return what both add; empty text if they add different things."""
-        commands = [f"the command {name}" for name in self.commands if name in other.commands]
-        rows = [
-            f"{field} {name}"
-            for field, rows in self.rows.items()
-            for name in rows
-            if name in other.rows.get(field, {})
-        ]
-        return next(iter(commands + rows), "")
+    def adds(self) -> list[str]:
+        commands = [f"the command {name}" for name in self.commands]
+        return commands + [f"{field} {name}" for field, rows in self.rows.items() for name in rows]
 
 
 @cache
 def plugins() -> dict[str, Plugin]:
     """Return the plugins by name, also those that are off or broken."""
-    found = {path.parent.name: _in_folder(path) for path in sorted(FOLDER.glob("*/plugin.py"))}
+    found: dict[str, Plugin] = {}
+    for path in sorted(FOLDER.glob("*/plugin.py")):
+        module = import_module(f"vitcli.plugins.{path.parent.name}.plugin")
+        found[path.parent.name] = replace(module.plugin, folder=path.parent)
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         plugin = _installed(point)
-        taken = point.name in found or next(filter(None, map(plugin.clashes, found.values())), "")
+        others = {added for other in found.values() for added in other.adds()}
+        taken = ["this name"] * (point.name in found)
+        taken += [added for added in plugin.adds() if added in others]
         if taken and not plugin.problem:
-            reason = f"another plugin has {'this name' if taken is True else taken}"
-            plugin = replace(plugin, problem=reason)
+            plugin = replace(plugin, problem=f"another plugin has {taken[0]}")
         name = f"{point.name} of {plugin.package}" if point.name in found else point.name
         found[name] = plugin
     return found
-
-
-def _in_folder(path: Path) -> Plugin:
-    """Return the plugin of a file, without an import of its package: every command asks for it."""
-    spec = spec_from_file_location(f"vitcli.plugins.{path.parent.name}.plugin", path)
-    assert spec
-    assert spec.loader
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    plugin: Plugin = replace(module.plugin, folder=path.parent)
-    return plugin
 
 
 def _installed(point: EntryPoint) -> Plugin:
@@ -181,7 +168,6 @@ def locate_in_plugin(error: BaseException) -> str:
 
 
 def has_option(command: str, name: str) -> bool:
-    """Return whether a plugin adds an option to a command."""
     return any(name in signature(load_target(row)).parameters for row in options_of(command))
 
 
@@ -241,11 +227,7 @@ def load_target(target: Target | None) -> Any:
         raise PluginError(locate_in_plugin(error) or problem) from error
 
 
-def _with_source(row: Any, package: str) -> Any:
-    return replace(row, source=package) if package and getattr(row, "source", None) == "" else row
-
-
-class Registry(MutableMapping[str, T]):
+class Registry(UserDict[str, T]):
     """The table of a field, of an experiment or of a room; plugins and own code add to it.
 
     The row of a plugin is text, "module:name", until it is read.
@@ -255,22 +237,25 @@ class Registry(MutableMapping[str, T]):
         self.field = field
         self.built_in: dict[str, T] = {}
 
-    def __ior__(self, rows: Mapping[str, T]) -> Self:
+    def __ior__(self, rows: Mapping[str, T]) -> Self:  # type: ignore[override, misc]
         self.built_in |= rows
         return self
 
     @cached_property
-    def _rows(self) -> dict[str, T | str]:
+    def data(self) -> dict[str, Any]:  # type: ignore[override]
         return {**self.built_in, **rows_of(self.field), **self.built_in}
 
     def __getitem__(self, name: str) -> T:
-        row = self._rows[name]
+        row = self.data[name]
         if isinstance(row, str):
             loaded = load_target(row)
             if not self.is_read(name):  # a decorator of vitcli.parts adds the row by itself
                 self._require_row(name, row, loaded)
-                self._rows[name] = _with_source(loaded, package_of(row))
-        return cast(T, self._rows[name])
+                package = package_of(row)
+                if package and getattr(loaded, "source", None) == "":
+                    loaded = replace(loaded, source=package)
+                self.data[name] = loaded
+        return cast(T, self.data[name])
 
     def _require_row(self, name: str, target: str, loaded: object) -> None:
         kind: Any = get_args(self.__orig_class__)[0]  # type: ignore[attr-defined]
@@ -282,19 +267,4 @@ class Registry(MutableMapping[str, T]):
 
     def is_read(self, name: str) -> bool:
         """Return whether a row is there, and not only its text."""
-        return not isinstance(self._rows.get(name, ""), str)
-
-    def __setitem__(self, name: str, row: T) -> None:
-        self._rows[name] = row
-
-    def __delitem__(self, name: str) -> None:
-        del self._rows[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._rows
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
+        return not isinstance(self.data.get(name, ""), str)

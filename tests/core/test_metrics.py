@@ -15,7 +15,6 @@ from vitcli.core.metrics.classification import (
     calibration_error,
     compute_logits,
     measure_logits,
-    rank_by_self_confidence,
     score,
     wilson_interval,
 )
@@ -202,13 +201,6 @@ def test_out_of_fold_logits_of_a_limited_probe_come_from_fewer_images(monkeypatc
     found = probes.cross_validated(features, labels, 2, most=40)
     assert found.abs().min() > 0, "every image has an answer"
     assert sizes == [[20, 20]] * 5
-
-
-def test_suspect_labels_come_first_by_the_probability_of_the_label():
-    shares = torch.tensor([[0.6, 0.4], [0.9, 0.1], [0.2, 0.8]])
-    order, confidence = rank_by_self_confidence(shares, torch.tensor([0, 1, 1]))
-    assert order.tolist() == [1, 0, 2]
-    assert_close(confidence, torch.tensor([0.6, 0.1, 0.8]))
 
 
 def test_scales_shifts_and_constant_features_do_not_matter():

@@ -38,7 +38,7 @@ def test_the_bundled_model_works_without_the_plugin_that_taught_it(here, monkeyp
     picture = save_picture("x.png", (32, 32))
     taught = printed("predict", "cifar10-pocket", picture), start_sha256(find_run("cifar10-pocket"))
     monkeypatch.setenv(plugin.VARIABLE, "no:distil")
-    monkeypatch.setattr(TASKS, "_rows", {**TASKS.built_in})
+    monkeypatch.setattr(TASKS, "data", {**TASKS.built_in})
     _parsed_before.clear()
     assert printed("predict", "cifar10-pocket", picture) == taught[0]
     assert start_sha256(find_run("cifar10-pocket")) == taught[1], "trials that start from it stay"
@@ -93,7 +93,7 @@ def test_the_next_command_has_no_option_of_a_plugin_that_is_off(monkeypatch):
 @pytest.fixture
 def without_mae(monkeypatch):
     monkeypatch.setenv(plugin.VARIABLE, "no:mae")
-    monkeypatch.setattr(TASKS, "_rows", {**TASKS.built_in})
+    monkeypatch.setattr(TASKS, "data", {**TASKS.built_in})
 
 
 def test_an_experiment_that_needs_a_plugin_says_so(here, without_mae):

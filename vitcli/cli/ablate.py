@@ -4,7 +4,6 @@ import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,7 +14,7 @@ from vitcli.cli import options as shared
 from vitcli.cli.chosen import collect_changes
 from vitcli.cli.console import emit_exactly, emit_report, line_width, say
 from vitcli.cli.engines import Gpus, Place, check_engine, check_folders, takes_options
-from vitcli.cli.options import Rare, exclude, output_option, refuse_caption, with_code
+from vitcli.cli.options import Rare, exclude, output_option, refuse_caption, with_code, with_example
 from vitcli.plugin import load_target
 from vitcli.runner.engines.engine import ENGINES, LOCAL
 from vitcli.runner.errors import ConfigError, PartlyError
@@ -44,8 +43,6 @@ Only = Annotated[
     Option(metavar="VARIANT", help="Train this variant and the baseline only; may be repeated."),
 ]
 Seeds = Annotated[str | None, Option(metavar="0-7", help="Random seeds to train.")]
-
-
 Form = Annotated[
     Literal["text", "md", "latex", "csv", "json", "html", "trials"],
     Option(
@@ -67,6 +64,10 @@ USELESS = {
 """Options that have no effect beside another one."""
 
 
+@with_example(
+    "vitcli ablate ablation-quickstart --dry-run",
+    "vitcli ablate study-finetune --data imagefolder:pictures",
+)
 @takes_options
 @with_code
 def ablate(
@@ -97,15 +98,12 @@ def ablate(
 
     Run it again to train what has no result. A study that is changed, such as with -s, has a
     folder of its own.
-
-    \b
-    Example:
-      vitcli ablate ablation-quickstart --dry-run
-      vitcli ablate study-finetune --data imagefolder:pictures
     """
     from vitcli.runner.data.find import refuse_unused_folder
+    from vitcli.runner.study.collect import read_results
     from vitcli.runner.study.definition import default_root, load_study, parse_seeds, select
     from vitcli.runner.study.plan import plan_study
+    from vitcli.runner.study.table import render, trials_csv
 
     given = {"--dry-run": dry_run, "--status": status, "--table-only": table_only}
     exclude(given)
@@ -134,7 +132,16 @@ def ablate(
         say(f"note: {chosen.note}")
     refuse_unused_folder(chosen.baseline.spec.data.name, options.data_dir, may_choose=True)
     names, root = select(chosen, only or ()), output or default_root(chosen)
-    show = partial(show_table, chosen, root, names, form=shape, details=details, caption=caption)
+
+    def show(states: "Mapping[str, RunRecord]", saved: "SavedTrials | None") -> "StudyResult":
+        doc = read_results(chosen, root, names, saved, states=states)
+        emit_exactly(
+            trials_csv(doc, states)
+            if shape == "trials"
+            else render(doc, shape, line_width(), details=details, caption=caption)
+        )
+        return doc
+
     if status:
         show_status(chosen, root, names, saved_trials(save), shape)
         return
@@ -167,13 +174,12 @@ def run(
     show: "Callable[[Mapping[str, RunRecord], SavedTrials | None], StudyResult]",
 ) -> None:
     from vitcli.runner.study.page import publish
-    from vitcli.runner.study.plan import current_states
+    from vitcli.runner.study.plan import current_states, worker_count
 
     study, root, names = work.study, work.root, work.names
     elsewhere = ENGINES[engine].train
     if elsewhere is None or not work.trials:
         from vitcli.cli.trials import display
-        from vitcli.runner.study.plan import worker_count
         from vitcli.runner.study.run import run_study
 
         count = worker_count(study.threads, options) if work.trials else 1
@@ -235,37 +241,6 @@ def announce(work: "StudyWork", device: str) -> None:
         from vitcli.runner.machine.products import warn_if_emulated
 
         warn_if_emulated("bf16", device, say, "set train.precision to fp32 in the study")
-
-
-def show_table(
-    study: "Study",
-    root: Path,
-    names: tuple[str, ...],
-    states: "Mapping[str, RunRecord]",
-    saved: "SavedTrials | None",
-    *,
-    form: str,
-    details: bool,
-    caption: str | None,
-) -> "StudyResult":
-    from vitcli.runner.study.collect import read_results
-    from vitcli.runner.study.table import render
-
-    doc = read_results(study, root, names, saved, states=states)
-    if form == "trials":
-        from vitcli.runner.study.table import trials_csv
-
-        emit_exactly(trials_csv(doc, states))
-    else:
-        emit_exactly(render(doc, form, line_width(), details=details, caption=caption))
-    return doc
-
-
-if TYPE_CHECKING:
-    from vitcli.runner.run.record import RunRecord
-    from vitcli.runner.study.definition import Study
-    from vitcli.runner.study.plan import StudyWork
-    from vitcli.runner.study.saved import SavedTrials
 
 
 def announce_saved(states: "Mapping[str, RunRecord]", saved: "SavedTrials | None") -> None:
@@ -360,9 +335,8 @@ def show_status(
         for folder, record in states.items()
     ]
     by_variant: dict[str, list[str]] = {}
-    for trial in study.trials(names):
-        variant = trial.folder.rpartition("/")[0]
-        by_variant.setdefault(variant, []).append(states[trial.folder].state)
+    for folder, record in states.items():
+        by_variant.setdefault(folder.rpartition("/")[0], []).append(record.state)
     seeds = Field("states", spread=[f"seed {seed}" for seed in study.seeds])
     rows = [{"variant": variant, "states": row} for variant, row in by_variant.items()]
     report = Report(

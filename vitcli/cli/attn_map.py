@@ -12,7 +12,7 @@ from typer import Option
 from vitcli.cli import options as shared
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import Rare, output_option, with_code
+from vitcli.cli.options import Rare, output_option, with_code, with_example
 from vitcli.runner.errors import ConfigError, InputError, summarize_failures
 from vitcli.runner.files import commit, make_output_folder
 from vitcli.runner.report.report import DataTable, Report
@@ -50,8 +50,6 @@ Query = Annotated[
 About = Annotated[
     str | None, Option("--class", help="Class to explain.", show_default="the most likely")
 ]
-
-
 FormatOption = Annotated[
     FileFormat | None,
     Option(
@@ -72,6 +70,12 @@ Live = Annotated[
 Output = Annotated[Path | None, output_option("FILE|FOLDER", "File or folder to write.", ".")]
 
 
+@with_example(
+    "vitcli attn-map photo.jpg",
+    "vitcli attn-map photo.jpg --format html --live",
+    "vitcli attn-map quickstart photo.jpg",
+    "vitcli attn-map timm:vit_tiny_patch16_224 photo.jpg",
+)
 @with_code
 def attn_map(
     run: shared.RunOf = None,
@@ -93,13 +97,6 @@ def attn_map(
     """Draw a model's attention over pictures.
 
     RUN may be timm:NAME: a model of timm with its published weights.
-
-    \b
-    Example:
-      vitcli attn-map photo.jpg
-      vitcli attn-map photo.jpg --format html --live
-      vitcli attn-map quickstart photo.jpg
-      vitcli attn-map timm:vit_tiny_patch16_224 photo.jpg
     """
     from vitcli.runner.attn_map.explain import Explainer
     from vitcli.runner.data.folder import picture_files
@@ -139,15 +136,12 @@ def attn_map(
 def choose_model(
     run: str | None, device: str, offline: bool, on_note: Callable[[str], None]
 ) -> "Predictor":
-    """Return the model of a run or of timm, or that of the default run, and say which it is."""
     from vitcli.runner.evaluate.predict import Predictor, describe_model
-    from vitcli.runner.evaluate.weights import default_run
+    from vitcli.runner.evaluate.weights import default_run, published_weights
     from vitcli.runner.experiment.family import split_published
     from vitcli.runner.run.folder import RunDir, find_run
 
     if run is not None and (published := split_published(run)):
-        from vitcli.runner.evaluate.weights import published_weights
-
         family, name = published
         weights = published_weights(family)
         assert weights
@@ -161,7 +155,7 @@ def choose_model(
 def encoder(
     form: str, explainer: "Explainer", *, smooth: bool, all_layers: bool, live: bool
 ) -> "Callable[[Explanation], bytes]":
-    from vitcli.runner.attn_map.explain import map_metadata, to_npz
+    from vitcli.runner.attn_map.explain import map_metadata, page_writer, to_npz
 
     if form == "npz":
         return to_npz
@@ -170,8 +164,6 @@ def encoder(
             map_metadata(explanation) | {"maps": explanation.maps.tolist()}, indent=1
         ).encode()
     if form == "html":
-        from vitcli.runner.attn_map.explain import page_writer
-
         if smooth:
             raise ConfigError("--format html shows the patches as they are; leave out --smooth")
         return page_writer("live" if live else "explorer", explainer, all_layers=all_layers)

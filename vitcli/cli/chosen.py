@@ -1,7 +1,7 @@
 """The experiment, or the run and the pictures, that a command line chooses."""
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,6 @@ if TYPE_CHECKING:
     from vitcli.runner.run.folder import RunDir
 
 
-def option_names(fields: Iterable[str]) -> dict[str, str]:
-    names = {field: f"--{field.rpartition('.')[2].replace('_', '-')}" for field in fields}
-    return names | {field: "--data" for field in names if field == "data.name"}
-
-
 def collect_changes(
     sets: list[str] | None, shortcuts: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
@@ -25,7 +20,10 @@ def collect_changes(
     from vitcli.runner.experiment.config import parse_sets
 
     given = {field: value for field, value in shortcuts.items() if value is not None}
-    return parse_sets(sets) | given, option_names(given)
+    names = {field: f"--{field.rpartition('.')[2].replace('_', '-')}" for field in given}
+    if "data.name" in given:
+        names["data.name"] = "--data"
+    return parse_sets(sets) | given, names
 
 
 def adopt_model(
@@ -75,8 +73,7 @@ def shorten_pretraining(
     """Return the fields of the pre-training that a short try lowers, with a note.
 
     ``--limit-batches`` makes a training a try. It lowers the batches of the pre-training, too, and
-    ``--epochs`` beside it the epochs. The shorter pre-training has a configuration of its own, so
-    no full training takes it for its pre-training.
+    ``--epochs`` beside it the epochs.
     """
     if experiment.spec.pretrain is None or "train.limit_batches" not in options:
         return {}

@@ -1,16 +1,20 @@
-"""Shell completion of the names of experiments, runs, data sets and fields. It imports no torch."""
+"""Shell completion of experiments, runs, data sets and fields; Typer chooses those that fit.
+
+It imports no torch.
+"""
 
 from collections import Counter
+from contextlib import suppress
 
 import typer
 
 from vitcli.runner.errors import ConfigError
 
 
-def any_experiment(incomplete: str) -> list[str]:
+def any_experiment() -> list[str]:
     from vitcli.runner.experiment.config import experiment_files
 
-    return [name for name in experiment_files() if name.startswith(incomplete)]
+    return [*experiment_files()]
 
 
 def experiment(incomplete: str) -> list[str]:
@@ -27,18 +31,16 @@ def of_kind(incomplete: str, kind: str) -> list[str]:
 
     names = []
     for name, path in experiment_files().items():
-        try:
+        with suppress(ConfigError):
             if name.startswith(incomplete) and name_of_kind(path) == kind:
                 names.append(name)
-        except ConfigError:
-            continue
     return names
 
 
 def run(incomplete: str) -> list[str]:
     from vitcli.runner.run.folder import bundled_models
 
-    return own_run(incomplete) + [name for name in bundled_models() if name.startswith(incomplete)]
+    return [*own_run(incomplete), *bundled_models()]
 
 
 def own_run(incomplete: str) -> list[str]:
@@ -52,18 +54,18 @@ def own_run(incomplete: str) -> list[str]:
         folder = name.partition("/")[0]
         text = folder if count[folder] == 1 and "/" not in incomplete else name
         # A shell would split a name at its spaces, and obey control characters.
-        if text.startswith(incomplete) and " " not in text and text.isprintable():
+        if " " not in text and text.isprintable():
             shown.append(text)
     return shown
 
 
-def data_set(incomplete: str) -> list[str]:
+def data_set() -> list[str]:
     from vitcli.core.spec import DATA_SETS
 
-    return [name for name in DATA_SETS if name.startswith(incomplete)]
+    return [*DATA_SETS]
 
 
-def field(ctx: typer.Context, incomplete: str) -> list[str]:
+def field(ctx: typer.Context) -> list[str]:
     from vitcli.runner.experiment.config import flatten, load_experiment
 
     # Without a value for its last option, the line is not parsed to its end.
@@ -72,5 +74,4 @@ def field(ctx: typer.Context, incomplete: str) -> list[str]:
         spec = load_experiment(name).spec
     except ConfigError:
         spec = load_experiment("quickstart").spec
-    fields = flatten(spec.model_dump(mode="json"))
-    return [f"{name}=" for name in fields if name.startswith(incomplete)]
+    return [f"{name}=" for name in flatten(spec.model_dump(mode="json"))]

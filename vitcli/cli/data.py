@@ -12,6 +12,7 @@ from vitcli.cli import complete
 from vitcli.cli import options as shared
 from vitcli.cli.console import confirmed, emit_report, say
 from vitcli.cli.options import DATA_HELP, group, output_option, with_code
+from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, facts_of, hidden
 from vitcli.runner.text import quantity, size_text
 
@@ -24,14 +25,9 @@ commands = group(help="List, describe, download and remove data sets.", example=
 Name = Annotated[str, Argument(metavar="DATASET", help=DATA_HELP, autocompletion=complete.data_set)]
 
 
-@commands.command()
+@commands.command(example="vitcli data ls")
 def ls(form: shared.Format = "text") -> None:
-    """List the named data sets and where each is stored.
-
-    \b
-    Example:
-      vitcli data ls
-    """
+    """List the named data sets and where each is stored."""
     from vitcli.core.spec import DATA_READERS, DATA_SETS, DataSpec
     from vitcli.runner.data.load import data_status, describe_data
 
@@ -63,24 +59,18 @@ def where(status: "DataStatus") -> dict[str, Any]:
     return {"kind": status.kind, "place": place, "decoded": [*map(str, status.decoded)]}
 
 
-@commands.command()
+@commands.command(example="vitcli data info scenes")
 @with_code
 def info(
     name: Name,
     data_dir: shared.DataDir = None,
     skip_bad: shared.SkipBad = False,
     picture: Annotated[
-        Path | None,
-        output_option("FILE.png", "Draw ten images of each class into this PNG file."),
+        Path | None, output_option("FILE.png", "Draw ten images of each class into this PNG file.")
     ] = None,
     form: shared.Format = "text",
 ) -> None:
-    """Describe a data set on disk: splits, classes, mean, std, hash.
-
-    \b
-    Example:
-      vitcli data info scenes
-    """
+    """Describe a data set on disk: splits, classes, mean, std, hash."""
     from vitcli.runner.data.contact_sheet import require_png, write_contact_sheet
     from vitcli.runner.data.find import check_name, refuse_unused_folder
     from vitcli.runner.data.load import data_status, load_data
@@ -105,8 +95,6 @@ def info(
 
 
 def report_of(status: "DataStatus", data: "DataSet") -> Report:
-    from vitcli.runner.data.catalogue import CATALOGUE
-
     note = CATALOGUE[data.name].note if data.name in CATALOGUE else None
     counts = [
         images.labels.bincount(minlength=data.num_classes).tolist()
@@ -135,7 +123,7 @@ def class_counts(counts: Iterable[tuple[str, int, int]], test: str = "test") -> 
     return DataTable("classes", ["class", "train", Field("test", test)], rows)
 
 
-@commands.command()
+@commands.command(example="vitcli data get cifar10")
 def get(
     name: Name,
     source: Annotated[
@@ -150,12 +138,7 @@ def get(
     offline: shared.Offline = False,
     form: shared.Format = "text",
 ) -> None:
-    """Download or copy a data set into the cache, and decode it.
-
-    \b
-    Example:
-      vitcli data get cifar10
-    """
+    """Download or copy a data set into the cache, and decode it."""
     from vitcli.runner.data.get import get_data
     from vitcli.runner.data.load import data_status
 
@@ -166,16 +149,12 @@ def get(
     emit_report(Report(facts=facts, next=following), form)
 
 
-@commands.command()
+@commands.command(example="vitcli data rm cifar10")
 def rm(name: Name, yes: shared.Yes = False, form: shared.Format = "text") -> None:
     """Remove the files of a data set from the cache.
 
     They are its downloads and its decoded copies. Your own pictures, and files outside the cache,
     stay.
-
-    \b
-    Example:
-      vitcli data rm cifar10
     """
     from vitcli.runner.data.cache import files_in_cache
     from vitcli.runner.data.find import check_name, explain_write_errors

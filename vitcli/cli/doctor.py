@@ -1,18 +1,15 @@
 """`vitcli doctor`: a check of this machine."""
 
 from vitcli.cli.console import emit_report
-from vitcli.cli.options import Format
+from vitcli.cli.options import Format, with_example
 from vitcli.runner.errors import CheckError
 
 
+@with_example("vitcli doctor")
 def doctor(form: Format = "text") -> None:
     """Check versions, devices, speed, folders and data.
 
     The output contains no user name and no host name, so you can paste it into an issue.
-
-    \b
-    Example:
-      vitcli doctor
     """
     from vitcli.runner.machine.doctor import examine
 

@@ -1,5 +1,6 @@
 """The options of the commands that train trials: how many at once, how long, and on what."""
 
+import argparse
 import functools
 import inspect
 import re
@@ -17,15 +18,12 @@ from vitcli.cli.options import DataDir, Device, Offline, Rare, Track, check_trac
 from vitcli.plugin import missing_for
 from vitcli.runner.engines.engine import ENGINES
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.files import make_folder, make_output_folder
 
 if TYPE_CHECKING:
     from vitcli.runner.study.plan import Options
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def complete_engine(incomplete: str) -> list[str]:
-    return [name for name in ENGINES if name.startswith(incomplete)]
 
 
 def check_name(name: str) -> str:
@@ -46,7 +44,7 @@ Place = Annotated[
         + ".",
         hidden=True,
         callback=check_name,
-        autocompletion=complete_engine,
+        autocompletion=lambda: [*ENGINES],
     ),
 ]
 Gpus = Annotated[
@@ -134,15 +132,10 @@ def check_engine(name: str, jobs: int | None, gpus: float | None) -> None:
 
 
 def shared_words(words: Sequence[str]) -> list[str]:
-    left = list(words)
-    shared = []
-    while left:
-        word = left.pop(0)
-        if word in ("--engine", "--gpus", "-j", "--jobs", "-o", "--output"):
-            left = left[1:]
-        elif not re.match(r"--(engine|gpus|jobs|output)=|-[jo].", word):
-            shared.append(word)
-    return shared
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for own in (["--engine"], ["--gpus"], ["-j", "--jobs"], ["-o", "--output"]):
+        parser.add_argument(*own)
+    return parser.parse_known_args(words)[1]
 
 
 def driver_words(root: Path) -> list[str]:
@@ -151,7 +144,6 @@ def driver_words(root: Path) -> list[str]:
 
 def make_logs(root: Path) -> Path:
     from vitcli.runner.engines.drivers import LOGS
-    from vitcli.runner.files import make_folder, make_output_folder
 
     make_output_folder(root)
     make_folder(logs := root.resolve() / LOGS)

@@ -8,7 +8,7 @@ from typer import Option
 
 from vitcli.cli import options as shared
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import Rare, exclude, with_code, with_plugins
+from vitcli.cli.options import Rare, exclude, with_code, with_example, with_plugins
 from vitcli.runner.errors import CheckError, ConfigError
 from vitcli.runner.text import percent
 
@@ -17,6 +17,7 @@ MinAccuracy = Annotated[
 ]
 
 
+@with_example("vitcli eval quickstart")
 @with_plugins("eval")
 @with_code
 def evaluate(
@@ -38,12 +39,7 @@ def evaluate(
     *,
     added: Sequence[tuple[str, object, Callable[..., Any]]],
 ) -> None:
-    """Measure accuracy, loss, calibration and confusion matrix.
-
-    \b
-    Example:
-      vitcli eval quickstart
-    """
+    """Measure accuracy, loss, calibration and confusion matrix."""
     common: dict[str, Any] = {
         "split": split,
         "step": step,

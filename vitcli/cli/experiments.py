@@ -38,14 +38,9 @@ def run_command(name: str) -> str:
     return f"vitcli {commands.get(describe_experiment(name).kind, 'train')}"
 
 
-@commands.command()
+@commands.command(example="vitcli experiments ls")
 def ls(form: Format = "text") -> None:
-    """List the named experiments and the questions they answer.
-
-    \b
-    Example:
-      vitcli experiments ls
-    """
+    """List the named experiments and the questions they answer."""
     from vitcli.runner.experiment.config import experiment_files
     from vitcli.runner.experiment.listing import describe_experiment
 
@@ -61,7 +56,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-@commands.command()
+@commands.command(example="vitcli experiments show quickstart")
 def show(
     name: Name,
     resolved: Annotated[
@@ -69,12 +64,7 @@ def show(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show an experiment file, or all its fields.
-
-    \b
-    Example:
-      vitcli experiments show quickstart
-    """
+    """Show an experiment file, or all its fields."""
     from vitcli.runner.experiment.config import config_text
     from vitcli.runner.experiment.listing import describe_experiment, read_text
     from vitcli.runner.experiment.resolve import resolve_by_name
@@ -96,7 +86,7 @@ def show(
     say(f"next: {run_command(name)} {shlex.quote(name)}")
 
 
-@commands.command()
+@commands.command(example="vitcli experiments cp quickstart mine.yaml")
 def cp(
     name: Name,
     dest: Annotated[
@@ -106,12 +96,7 @@ def cp(
     force: Annotated[bool, Option("--force", help="Replace an existing file.")] = False,
     form: Format = "text",
 ) -> None:
-    """Copy an experiment file so that you can edit it.
-
-    \b
-    Example:
-      vitcli experiments cp quickstart mine.yaml
-    """
+    """Copy an experiment file so that you can edit it."""
     from vitcli.runner.experiment.listing import copy_experiment
 
     target = copy_experiment(name, dest, force=force)
@@ -121,7 +106,7 @@ def cp(
     emit_report(Report(facts=facts_of(path=str(target)), next=[following]), form)
 
 
-@commands.command()
+@commands.command(example="vitcli experiments validate mine.yaml")
 @with_code
 def validate(
     names: Annotated[
@@ -134,12 +119,7 @@ def validate(
     ],
     form: Format = "text",
 ) -> None:
-    """Check every field and build the models, without training.
-
-    \b
-    Example:
-      vitcli experiments validate mine.yaml
-    """
+    """Check every field and build the models, without training."""
     from vitcli.runner.study.validate import validate as check
 
     rows = [check(name) for name in names]
@@ -153,17 +133,13 @@ def validate(
         raise ConfigError(f"{wrong} of {files} {'is' if wrong == 1 else 'are'} wrong")
 
 
-@commands.command()
+@commands.command(example="vitcli experiments check --code part.py")
 @with_code
 def check(device: Device = "cpu", form: Format = "text") -> None:
     """Check own parts on small trainings.
 
     The checks: shape and device of the output, finite gradients, an image's output without the
     other images of its batch, and a resumed training that ends with the same bits.
-
-    \b
-    Example:
-      vitcli experiments check --code part.py
     """
     from vitcli.core.spec.data import DATA_READERS
     from vitcli.runner.experiment.config import typed_command
@@ -189,15 +165,10 @@ def check(device: Device = "cpu", form: Format = "text") -> None:
         raise CheckError(f"{len(wrong)} of {quantity(len(reports), 'part')} failed")
 
 
-@commands.command()
+@commands.command(example="vitcli experiments schema")
 @with_code
 def schema(json: Json = False) -> None:
-    """Print the JSON schema of experiment files.
-
-    \b
-    Example:
-      vitcli experiments schema
-    """
+    """Print the JSON schema of experiment files."""
     from vitcli.runner.experiment.listing import file_schema
 
     emit_exactly(json_text.dumps(file_schema(), indent=2))

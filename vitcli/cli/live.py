@@ -22,10 +22,7 @@ Item = TypeVar("Item")
 
 
 def epoch_line(record: dict[str, Any], row: TaskRow) -> str:
-    """Return the numbers of an epoch as a line: all reports, and the headline of each split.
-
-    The accuracy of a classification needs no name. Epoch 0, before the first step, has no losses.
-    """
+    """Return the numbers of an epoch as a line: all reports, and the headline of each split."""
     headline = row.headline
     is_plain = row.classifies and headline.name == "accuracy"
     name = "" if is_plain else f"{headline.short or headline.label} "
@@ -95,15 +92,13 @@ class Display:
 
 
 class TrainingDisplay(Display):
+    has_started = False
     _row: TaskRow | None = None
     _steps = 0
 
-    @property
-    def has_started(self) -> bool:
-        return self._row is not None
-
     def show(self, event: Event) -> None:
         if isinstance(event, Started):
+            self.has_started = True
             row = TASKS[event.task]
             is_own = event.headline == row.headline.name
             self._row = (

@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 from vitcli import plugin
 from vitcli.cli.console import say, silence_stdout
-from vitcli.cli.options import Quiet, Verbose, group, set_talk
+from vitcli.cli.options import Quiet, Verbose, group, set_talk, with_example
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.runner.machine.launch import read_launch
 from vitcli.version import __version__, source_commit
@@ -94,10 +94,9 @@ def _load(name: str, switches: str) -> Any:
 
 def short_help(name: str, room: int) -> str:
     try:
-        text: str = load_command(name).get_short_help_str(room)
+        return load_command(name).get_short_help_str(room)
     except plugin.PluginError as error:
-        text = str(error)
-    return text
+        return str(error)
 
 
 class Commands(TyperGroup):
@@ -255,6 +254,7 @@ def switch_off(context: typer.Context, switches: list[str] | None) -> None:
 
 
 @app.callback()
+@with_example("vitcli train")
 def vitcli(
     version: Annotated[
         bool, Option("--version", "-V", callback=_version, is_eager=True, help="Show the version.")
@@ -275,10 +275,6 @@ def vitcli(
     """Train, evaluate, ablate and inspect small Vision Transformers.
 
     Start with 'vitcli train': it needs no download and one or two minutes on a CPU.
-
-    \b
-    Example:
-      vitcli train
     """
     set_talk(quiet=quiet, verbose=verbose)
 

@@ -212,16 +212,18 @@ def with_plugins(name: str) -> Callable[..., Any]:
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        functions = list[Any]()
-        for target in options_of(name):
-            try:
-                functions.append(load_target(target))
-            except PluginError as error:
-                say(f"warning: {error}")
         taken: dict[Any, dict[str, inspect.Parameter]] = {}
         known = {*inspect.signature(command).parameters}
-        for function in functions:
-            parameters = _keywords(function)
+        for target in options_of(name):
+            try:
+                function = load_target(target)
+            except PluginError as error:
+                say(f"warning: {error}")
+                continue
+            every = inspect.signature(function).parameters
+            parameters = {
+                name: each for name, each in every.items() if each.kind is each.KEYWORD_ONLY
+            }
             if twice := sorted(known & parameters.keys()):
                 say(f"warning: {function.__module__}: {name} has {twice[0]} already")
             else:
@@ -249,11 +251,6 @@ def with_plugins(name: str) -> Callable[..., Any]:
         return _add_options(call, **options)
 
     return decorate
-
-
-def _keywords(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    parameters = inspect.signature(function).parameters
-    return {name: row for name, row in parameters.items() if row.kind is row.KEYWORD_ONLY}
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -288,8 +285,7 @@ def set_talk(*, quiet: bool, verbose: bool) -> None:
         os.environ["VITCLI_TRACEBACK"] = "1"
 
 
-def _add_options(command: Any, **added: tuple[Any, Any]) -> Callable[..., Any]:
-    """Show Typer further options, each a type and a default, behind those of a command."""
+def _add_options(command: Any, **added: tuple[Any, Any]) -> Any:
     signature = inspect.signature(command)
     parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
@@ -298,22 +294,38 @@ def _add_options(command: Any, **added: tuple[Any, Any]) -> Callable[..., Any]:
     new = signature.replace(parameters=[*signature.parameters.values(), *parameters])
     command.__signature__ = new
     command.__annotations__ |= {name: kind for name, (kind, _) in added.items()}
-    wrapped: Callable[..., Any] = command
-    return wrapped
+    return command
+
+
+def with_example(*lines: str) -> Callable[..., Any]:
+    """Show command lines at the end of the help of a command."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        command.__doc__ = add_example(inspect.cleandoc(command.__doc__ or ""), *lines)
+        return command
+
+    return decorate
+
+
+def add_example(text: str, *lines: str) -> str:
+    return "\n  ".join([f"{text}\n\n\b\nExample:", *lines])
 
 
 class Commands(typer.Typer):
     """A group of commands with the options that all commands have."""
 
-    def command(self, name: str | None = None, **options: Any) -> Callable[..., Any]:
+    def command(
+        self, name: str | None = None, *, example: str = "", **options: Any
+    ) -> Callable[..., Any]:
         register = super().command(name, context_settings=HELP, **options)
-        return lambda function: register(with_common(function))
+        shown = with_example(example) if example else lambda function: function
+        return lambda function: register(with_common(shown(function)))
 
 
-def group(*, example: str = "", **options: Any) -> typer.Typer:
+def group(*, example: str = "", **options: Any) -> Commands:
     """Return a Typer application with plain output, as pipes, NO_COLOR and TERM=dumb require."""
     if example:
-        options["help"] += f"\n\n\b\nExample:\n  {example}"
+        options["help"] = add_example(options["help"], example)
     return Commands(
         no_args_is_help=True,
         rich_markup_mode=None,

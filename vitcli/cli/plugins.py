@@ -2,18 +2,13 @@
 
 from vitcli import plugin
 from vitcli.cli.console import emit_report
-from vitcli.cli.options import Format
+from vitcli.cli.options import Format, with_example
 from vitcli.runner.report.report import DataTable, Report
 
 
+@with_example("vitcli plugins", "vitcli -p no:explain plugins")
 def plugins(form: Format = "text") -> None:
-    """List the plugins and what each adds. The core works without them.
-
-    \b
-    Example:
-      vitcli plugins
-      vitcli -p no:explain plugins
-    """
+    """List the plugins and what each adds. The core works without them."""
     rows = [
         {
             "name": name,

@@ -8,7 +8,7 @@ from typer import Option
 from vitcli.cli import options as shared
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import TOP_HELP, exclude, with_code
+from vitcli.cli.options import TOP_HELP, exclude, with_code, with_example
 from vitcli.runner.errors import summarize_failures
 
 Top = Annotated[
@@ -27,6 +27,7 @@ Coverage = Annotated[
 ]
 
 
+@with_example("vitcli predict photo.jpg --top 3", "vitcli predict quickstart pictures --format csv")
 @with_code
 def predict(
     run: shared.RunOf = None,
@@ -38,13 +39,7 @@ def predict(
     form: shared.Format = "text",
     device: shared.Device = "auto",
 ) -> None:
-    """Show the most likely classes of pictures, or of folders.
-
-    \b
-    Example:
-      vitcli predict photo.jpg --top 3
-      vitcli predict quickstart pictures --format csv
-    """
+    """Show the most likely classes of pictures, or of folders."""
     from vitcli.cli.live import counted
     from vitcli.runner.data.folder import picture_files
     from vitcli.runner.evaluate.predict import Predictor, describe_model, report_of

@@ -30,12 +30,9 @@ commands = group(
 )
 
 Runs = Annotated[list[str], shared.OwnRun(help="Run folders, or names under runs/.")]
-
-
 RunState = Literal["running", "interrupted", "finished", "diverged", "failed", "damaged"]
 Names = Annotated[
-    list[str] | None,
-    shared.OwnRun(help="Runs, folders of runs, or 'pets*'.", show_default="all"),
+    list[str] | None, shared.OwnRun(help="Runs, folders of runs, or 'pets*'.", show_default="all")
 ]
 OfState = Annotated[RunState | None, Option(help="List runs in this state.", show_default="all")]
 OnData = Annotated[
@@ -63,7 +60,7 @@ Reverse = Annotated[bool, Option("--reverse", help="List in reverse order.")]
 Top = Annotated[int | None, Option(min=1, help=shared.TOP_HELP, show_default="all")]
 
 
-@commands.command()
+@commands.command(example="vitcli runs ls --sort accuracy")
 def ls(
     names: Names = None,
     state: OfState = None,
@@ -74,12 +71,7 @@ def ls(
     top: Top = None,
     form: shared.Format = "text",
 ) -> None:
-    """List runs and the settings that differ.
-
-    \b
-    Example:
-      vitcli runs ls --sort accuracy
-    """
+    """List runs and the settings that differ."""
     from vitcli.runner.overview.progress import find_studies
     from vitcli.runner.run.folder import RUNS
     from vitcli.runner.run.listing import has_name, list_records, rank, select_runs
@@ -189,14 +181,9 @@ def settings(run: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-@commands.command()
+@commands.command(example="vitcli runs show quickstart")
 def show(run: shared.Run, form: shared.Format = "text") -> None:
-    """Show the state, configuration, last epochs and result of a run.
-
-    \b
-    Example:
-      vitcli runs show quickstart
-    """
+    """Show the state, configuration, last epochs and result of a run."""
     from vitcli.runner.experiment.diff import changed_fields
     from vitcli.runner.experiment.own_code import missing_plugin
     from vitcli.runner.run.record import load_run, refuse_unreadable
@@ -251,11 +238,10 @@ def epochs(
     records: Sequence[Mapping[str, Any]], metric_of: Callable[[str], Metric | None]
 ) -> DataTable:
     names = dict.fromkeys(name for record in records for name in record)
-    short = {name: name.replace("_accuracy", "_acc").replace("_per_second", "/s") for name in names}
     fields = [
         Field(
             name,
-            header=short[name],
+            header=name.replace("_accuracy", "_acc").replace("_per_second", "/s"),
             metric=metric_of(name),
             is_shown=name != "step" and name in records[-1],
         )
@@ -269,31 +255,25 @@ def next_command(record: "RunRecord") -> str:
     from vitcli.core.spec import OptimSpec
 
     run, state = record.folder, record.state
-    folder = shlex.quote(str(run.path))
     if state == "finished":
         return run.command("eval")
     if state == "damaged":
         return run.command("runs verify")
     if state == "running":
-        return f"tensorboard --logdir {folder}"
+        return f"tensorboard --logdir {shlex.quote(str(run.path))}"
     if state == "diverged":
         lr = record.setting("optim.lr") or OptimSpec().lr
         return run.command(f"train -s optim.lr={lr / 3:.1g}", of_config=True)
     return run.command("train --resume")
 
 
-@commands.command()
+@commands.command(example="vitcli runs diff quickstart cifar10-pocket")
 def diff(
     one: Annotated[str, shared.AnyRun(metavar="A", help=shared.RUN_HELP)],
     other: Annotated[str, shared.AnyRun(metavar="B", help="Run to compare with A.")],
     form: shared.Format = "text",
 ) -> None:
-    """Compare the configuration, environment and results of two runs.
-
-    \b
-    Example:
-      vitcli runs diff quickstart cifar10-pocket
-    """
+    """Compare the configuration, environment and results of two runs."""
     from vitcli.runner.run.compare import compare_runs
     from vitcli.runner.run.record import load_run
 
@@ -342,14 +322,9 @@ def format_difference(row: Mapping[str, Any]) -> str:
     return sign + text
 
 
-@commands.command()
+@commands.command(example="vitcli runs verify quickstart")
 def verify(runs: Runs, form: shared.Format = "text") -> None:
-    """Check the files of runs or studies; exit code 4 if one is damaged.
-
-    \b
-    Example:
-      vitcli runs verify quickstart
-    """
+    """Check the files of runs or studies; exit code 4 if one is damaged."""
     from vitcli.runner.run.folder import find_runs
     from vitcli.runner.run.verify import verify_run
 
@@ -371,7 +346,7 @@ def verify(runs: Runs, form: shared.Format = "text") -> None:
         raise InputError("; ".join(problems))
 
 
-@commands.command()
+@commands.command(example="vitcli runs rm quickstart")
 def rm(
     runs: Annotated[
         list[str],
@@ -380,12 +355,7 @@ def rm(
     yes: shared.Yes = False,
     form: shared.Format = "text",
 ) -> None:
-    """Remove runs and their checkpoints, or whole studies.
-
-    \b
-    Example:
-      vitcli runs rm quickstart
-    """
+    """Remove runs and their checkpoints, or whole studies."""
     from vitcli.runner.study.remove import find_removal, remove
 
     removals = [find_removal(run) for run in runs]
@@ -397,19 +367,14 @@ def rm(
     emit_report(Report(facts=[Fact("removed", [removal.name for removal in removals])]), form)
 
 
-@commands.command()
+@commands.command(example="vitcli runs record quickstart -o quickstart.json")
 @with_code
 def record(
     runs: Runs,
     output: Annotated[Path | None, output_option("FILE", "File to write.", "stdout")] = None,
     json: shared.Json = False,
 ) -> None:
-    """Write the results of finished runs of one experiment to one file.
-
-    \b
-    Example:
-      vitcli runs record quickstart -o quickstart.json
-    """
+    """Write the results of finished runs of one experiment to one file."""
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.study.repeated_runs import collect_runs
     from vitcli.runner.study.table import to_json

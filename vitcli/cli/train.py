@@ -15,7 +15,7 @@ from vitcli.cli import complete
 from vitcli.cli import options as shared
 from vitcli.cli.chosen import adopt_model, collect_changes, load_changed, shorten_pretraining
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import Rare, output_option, with_code
+from vitcli.cli.options import Rare, output_option, with_code, with_example
 from vitcli.plugin import has_option
 from vitcli.runner.errors import ConfigError, DivergedError, StoppedError
 from vitcli.runner.machine.launch import read_launch
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from vitcli.runner.run.folder import RunDir
     from vitcli.runner.run.record import RunRecord
     from vitcli.runner.train.prepare import Request
-
 
 Name = Annotated[
     str | None,
@@ -86,6 +85,10 @@ StopAfter = Annotated[
 ]
 
 
+@with_example(
+    "vitcli train quickstart --epochs 2",
+    "vitcli train quickstart --data imagefolder:pictures --name pets",
+)
 @with_code
 def train(
     experiment: Name = None,
@@ -119,11 +122,6 @@ def train(
     \b
     On several GPUs or processes:
       torchrun --nproc-per-node 2 -m vitcli train quickstart
-
-    \b
-    Example:
-      vitcli train quickstart --epochs 2
-      vitcli train quickstart --data imagefolder:pictures --name pets
     """
     from vitcli.runner.train.prepare import Request
 
@@ -169,7 +167,6 @@ def choose_experiment(
     rerun: bool,
     allow_inexact: bool,
 ) -> "tuple[Experiment, Path | None, RunDir | None]":
-    """Return the experiment, its run folder, and the run of ``--init``."""
     from vitcli.runner.experiment.config import load_experiment
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.train.prepare import resume_experiment
@@ -199,7 +196,6 @@ def choose_experiment(
 
 
 def run(experiment: "Experiment", request: "Request", form: str) -> None:
-    """Train with a progress display and print the result. Of several ranks, rank 0 prints."""
     from vitcli.cli.live import TrainingDisplay, bars
     from vitcli.runner.data.find import own_path
     from vitcli.runner.experiment.config import shown_name

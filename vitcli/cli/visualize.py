@@ -7,7 +7,7 @@ from typer import Option
 
 from vitcli.cli import options as shared
 from vitcli.cli.console import emit, emit_report, line_width, say
-from vitcli.cli.options import output_option, refuse_empty, with_code
+from vitcli.cli.options import output_option, refuse_empty, with_code, with_example
 from vitcli.runner.errors import summarize_failures
 from vitcli.runner.report.report import DataTable, Report
 from vitcli.runner.report.tables import ascii_signs, plain
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 Runs = Annotated[
-    list[str],
-    shared.AnyRun(help="Run folders, names under runs/, or bundled models."),
+    list[str], shared.AnyRun(help="Run folders, names under runs/, or bundled models.")
 ]
 What = Annotated[
     str | None,
@@ -32,6 +31,7 @@ Output = Annotated[Path, output_option("FOLDER", "Folder to write.")]
 NumImages = Annotated[int, Option(min=1, help="Number of test images to average over.")]
 
 
+@with_example("vitcli visualize quickstart")
 @with_code
 def visualize(
     runs: Runs,
@@ -44,12 +44,7 @@ def visualize(
     offline: shared.Offline = False,
     json: shared.Json = False,
 ) -> None:
-    """Draw what models learned, their attention and their errors.
-
-    \b
-    Example:
-      vitcli visualize quickstart
-    """
+    """Draw what models learned, their attention and their errors."""
     from vitcli.runner.evaluate.predict import describe_model
     from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
     from vitcli.runner.run.folder import find_run

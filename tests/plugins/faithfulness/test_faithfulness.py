@@ -2,6 +2,8 @@
 
 import itertools
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -24,13 +26,7 @@ from vitcli.plugins.faithfulness.faithfulness import (
     ranks,
     removal_counts,
 )
-from vitcli.plugins.faithfulness.figure import (
-    CLEARLY,
-    HARDLY,
-    OPEN,
-    Randomisation,
-    choose_map,
-)
+from vitcli.plugins.faithfulness.figure import CLEARLY, HARDLY, OPEN, check_randomisation
 from vitcli.runner.visualize.render import FIGURES, check_names
 
 
@@ -122,30 +118,30 @@ def test_the_correlation_is_spearmans_with_ties():
     assert rank_correlation(one, other).tolist() == pytest.approx(expected)
 
 
-def checked(depth=4, **halfway: float) -> Randomisation:
+def checked(gaps=None, depth=4, **halfway: float) -> Mapping[str, Any]:
     """Return a check of four draws whose correlations halfway vary by 0.01 around given numbers."""
     draws = torch.tensor([-0.01, 0.0, 0.0, 0.01])[:, None, None]
     correlations = {
         name.replace("_", "-"): (draws + value).expand(4, 3, depth + 2).double()
         for name, value in halfway.items()
     }
-    return Randomisation(seeds=(1, 2, 3, 4), depth=depth, correlations=correlations)
+    seeds = [1, 2, 3, 4]
+    return check_randomisation(correlations, seeds, gaps or dict.fromkeys(correlations, 0.0))
 
 
 def test_a_verdict_on_randomised_weights_follows_from_the_interval():
     found = checked(rollout=0.95, grad_rollout=0.62, wavering=0.91)
     half = 3.182446 * torch.tensor([-0.01, 0, 0, 0.01]).std().item() / 2  # three degrees of freedom
-    assert found.correlation("rollout", 2) == pytest.approx((0.95, half))
-    verdicts = [found.verdict(method) for method in found.correlations]
-    assert verdicts == [HARDLY, CLEARLY, OPEN]
+    assert found["methods"][0]["correlation"][found["halfway"]] == pytest.approx((0.95, half))
+    assert [row["verdict"] for row in found["methods"]] == [HARDLY, CLEARLY, OPEN]
 
 
 def test_the_chosen_map_depends_on_the_upper_layers_and_is_the_best_of_those():
-    found = checked(rollout=0.95, grad_rollout=0.62, gradcam=0.0)
+    maps = {"rollout": 0.95, "grad_rollout": 0.62, "gradcam": 0.0}
     gaps = {"rollout": 0.5, "grad-rollout": 0.3, "gradcam": 0.1}
-    assert choose_map(found, gaps) == "grad-rollout"
-    assert choose_map(found, gaps | {"gradcam": 0.4}) == "gradcam"
-    assert choose_map(checked(rollout=0.95), gaps) is None
+    assert checked(gaps, **maps)["choice"] == "grad-rollout"
+    assert checked(gaps | {"gradcam": 0.4}, **maps)["choice"] == "gradcam"
+    assert checked(gaps, rollout=0.95)["choice"] is None
 
 
 @pytest.mark.parametrize("row", ATTENTIONS)
@@ -158,7 +154,7 @@ def test_every_attention_and_a_grid_of_one_patch_have_the_figure_or_none(copy_of
 
 def test_without_the_plugin_the_figure_says_what_it_needs(here, monkeypatch):
     monkeypatch.setenv(plugin.VARIABLE, "no:faithfulness")
-    monkeypatch.setattr(FIGURES, "_rows", {**FIGURES.built_in})
+    monkeypatch.setattr(FIGURES, "data", {**FIGURES.built_in})
     talk = said(2, "visualize", "run", "--what", "curves,faithfulness")
     assert "--what faithfulness: needs the plugin faithfulness, which is off" in talk
     assert "faithfulness" not in check_names([])

@@ -17,7 +17,6 @@ from vitcli.plugins.fusion.fusion import (
     CrossAttention,
     Fusion,
     FusionModel,
-    build_fusion,
     retrieval,
 )
 from vitcli.plugins.fusion.sounds import NUM_SAMPLES, SHAPE, content_keys, spectrograms, unit_rms
@@ -45,7 +44,7 @@ def build(
 ) -> FusionModel:
     task = FusionSpec(fusion=fusion, sound_patch_size=8, contrast=contrast, unimodal=unimodal)
     spec = ExperimentSpec(model=BASE.replace(**model), task=task)
-    return noisy(build_fusion(spec).double().eval())
+    return noisy(Fusion.make_module(spec).double().eval())
 
 
 @pytest.mark.parametrize("pool", ["cls", "mean"])

@@ -64,7 +64,7 @@ def test_every_attention_has_a_page_or_is_refused(copy_of_run, here, row):
 @pytest.mark.parametrize("words", [(), ("--live",)])
 def test_without_the_plugin_a_page_says_what_it_needs(mapped_run, monkeypatch, words):
     monkeypatch.setenv(plugin.VARIABLE, "no:live")
-    monkeypatch.setattr(PAGES, "_rows", {})
+    monkeypatch.setattr(PAGES, "data", {})
     picture = save_picture("x.png", (8, 8))
     talk = said(2, "attn-map", mapped_run, picture, "--format", "html", *words)
     assert "needs the plugin live, which is off" in talk

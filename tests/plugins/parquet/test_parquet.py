@@ -137,7 +137,7 @@ def test_data_of_a_plugin_that_is_off_names_the_plugin(copy_of_run, tmp_path, mo
     name = writer.write_pictures(tmp_path / "own", draw_pictures())
     run = copy_of_run(Path("runs/run"), {"data.name": name, "data.resize": 8, "train.epochs": 1})
     monkeypatch.setenv(plugin.VARIABLE, "no:parquet")
-    monkeypatch.setattr(DATA_READERS, "_rows", {**DATA_READERS.built_in})
+    monkeypatch.setattr(DATA_READERS, "data", {**DATA_READERS.built_in})
     _parsed_before.clear()
     missing = "needs the plugin parquet, which is off"
     (row,) = json.loads(printed("runs", "ls", "--json"))["runs"]

@@ -61,7 +61,7 @@ def test_what_drivers_printed_is_removed_with_the_study(here):
 
 
 def test_without_the_plugin_the_engine_says_what_it_needs(here, monkeypatch):
-    monkeypatch.setattr(ENGINES, "_rows", {**ENGINES.built_in})
+    monkeypatch.setattr(ENGINES, "data", {**ENGINES.built_in})
     monkeypatch.setenv(plugin.VARIABLE, "no:ray")
     assert "needs the plugin ray, which is off" in said(2, "ablate", "--engine", "ray", "-j", "2")
 

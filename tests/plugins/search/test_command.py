@@ -92,7 +92,7 @@ def test_completion_offers_searches(here, capsys):
 
 def test_without_the_plugin_a_search_file_says_what_it_needs(search, monkeypatch):
     for table in (FILE_KINDS, DOCUMENTS):  # before the variable changes what they restore
-        monkeypatch.setattr(table, "_rows", {**table.built_in})
+        monkeypatch.setattr(table, "data", {**table.built_in})
     monkeypatch.setenv(plugin.VARIABLE, "no:search")
     needs = "needs the plugin search, which is off"
     assert f"mine.yaml: search: {needs}" in said(2, "train", "mine.yaml")

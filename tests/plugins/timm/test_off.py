@@ -17,7 +17,7 @@ NEEDED = "needs the plugin timm, which is off"
 @pytest.fixture
 def without_timm(monkeypatch):
     monkeypatch.setenv(plugin.VARIABLE, "no:timm")
-    monkeypatch.setattr(FAMILIES, "_rows", {**FAMILIES.built_in})
+    monkeypatch.setattr(FAMILIES, "data", {**FAMILIES.built_in})
     _parsed_before.clear()
 
 

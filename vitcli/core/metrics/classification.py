@@ -148,17 +148,6 @@ def calibration_error(logits: Tensor, labels: Tensor, num_bins: int = 15) -> flo
     return (per_bin.abs().sum() / len(labels)).item()
 
 
-def rank_by_self_confidence(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the images (N,), the most suspect label first, and the self-confidence of each, (N,).
-
-    Self-confidence is the probability of the given label: (N, K), (N,). The probabilities must come
-    from a classifier that has not seen the image. Northcutt et al. 2021,
-    https://arxiv.org/abs/1911.00068
-    """
-    confidence = probabilities.gather(1, labels[:, None]).squeeze(1)
-    return confidence.argsort(stable=True), confidence
-
-
 def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
     """Return the score interval of Wilson 1927 for a proportion; ``z`` defaults to 95 %."""
     share = successes / trials

@@ -174,7 +174,7 @@ class MappedModel(ImageModel):
         self, images: Tensor, layers: Sequence[int] | None = None
     ) -> dict[int, Tensor]:
         """Return the attention weights (B, h, N, N) of some layers, counted from 0, or of all."""
-        raise NotImplementedError
+        return self.forward_with_weights(images, layers)[1]
 
     def forward_with_weights(
         self, images: Tensor, layers: Sequence[int] | None = None

@@ -199,7 +199,7 @@ class Task(ABC):
         return torch.cat(found)
 
     def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
-        """Return what the module does with the test images at ``index``, by name of the picture."""
+        """Return what the module, in eval mode, does with the test images at ``index``, by name."""
         return {}
 
     def to_pixels(self, images: Tensor) -> Tensor:

@@ -85,18 +85,13 @@ def bench_attention(
     torch.set_num_threads(threads or torch.get_num_threads())
     precision = machine.name_precision(setting.precision, device)
     setting = replace(setting, precision=precision)
-    kinds = [
-        (name, kernels)
-        for name, row in ATTENTIONS.items()
-        for kernels in (KERNELS if row.has_kernels else KERNELS[:1])
-    ]
     measured = {}
     with machine.arithmetic(precision):
-        for attention, kernels in kinds:
-            on_message(f"measuring {attention}, {kernels}")
-            measured[attention, kernels] = list(
-                _measure_points(attention, kernels, setting, lengths)
-            )
+        for attention, row in ATTENTIONS.items():
+            for kernels in KERNELS if row.has_kernels else KERNELS[:1]:
+                on_message(f"measuring {attention}, {kernels}")
+                points = _measure_points(attention, kernels, setting, lengths)
+                measured[attention, kernels] = [*points]
     return {
         "benchmark": "attention",
         "date": datetime.date.today().isoformat(),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from vitcli.cli.chosen import load_changed, option_names
+from vitcli.cli.chosen import collect_changes, load_changed
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import Device, Format, Sets, group, output_option, with_code
 from vitcli.cli.train import Name, Precision
@@ -34,7 +34,7 @@ Lengths = Annotated[
 ]
 
 
-@commands.command()
+@commands.command(example="vitcli bench train cifar10-tiny")
 @with_code
 def train(
     experiment: Name = None,
@@ -47,12 +47,7 @@ def train(
     output: Output = Path("trace.json"),
     form: Format = "text",
 ) -> None:
-    """Measure training steps: speed, memory, share of peak FLOP/s.
-
-    \b
-    Example:
-      vitcli bench train cifar10-tiny
-    """
+    """Measure training steps: speed, memory, share of peak FLOP/s."""
     from vitcli.plugins.bench.training import bench_training, profile
 
     work = workload(experiment, sets, device, precision, output if trace else None)
@@ -65,7 +60,7 @@ def train(
     emit_report(report_of(result, [output] if trace else []), form)
 
 
-@commands.command()
+@commands.command(example="vitcli bench data cifar10-small-aug")
 @with_code
 def data(
     experiment: Name = None,
@@ -77,12 +72,7 @@ def data(
     output: Output = Path("trace.json"),
     form: Format = "text",
 ) -> None:
-    """Measure the input pipeline: order, augmentation, batches.
-
-    \b
-    Example:
-      vitcli bench data cifar10-small-aug
-    """
+    """Measure the input pipeline: order, augmentation, batches."""
     from vitcli.plugins.bench.training import bench_data, profile
 
     work = workload(experiment, sets, device, None, output if trace else None)
@@ -92,7 +82,7 @@ def data(
     emit_report(report_of(result, [output] if trace else []), form)
 
 
-@commands.command()
+@commands.command(example="vitcli bench inference")
 @with_code
 def inference(
     experiment: Name = None,
@@ -103,19 +93,14 @@ def inference(
     seconds: Seconds = 0.5,
     form: Format = "text",
 ) -> None:
-    """Measure inference: images per second and latency by batch size.
-
-    \b
-    Example:
-      vitcli bench inference
-    """
+    """Measure inference: images per second and latency by batch size."""
     from vitcli.plugins.bench.training import bench_inference
 
     work = workload(experiment, sets, device, precision)
     emit_report(report_of(bench_inference(work, rounds=rounds, seconds=seconds)), form)
 
 
-@commands.command()
+@commands.command(example="vitcli bench attention --lengths 64,256")
 @with_code
 def attention(
     device: Device = "auto",
@@ -134,12 +119,7 @@ def attention(
     ] = None,
     form: Format = "text",
 ) -> None:
-    """Measure each attention rule by sequence length.
-
-    \b
-    Example:
-      vitcli bench attention --lengths 64,256
-    """
+    """Measure each attention rule by sequence length."""
     from vitcli.plugins.bench import attention as rules
     from vitcli.runner.machine.device import pick_device
     from vitcli.runner.machine.products import warn_if_emulated
@@ -180,14 +160,12 @@ def workload(
     trace: Path | None = None,
 ) -> "Workload":
     from vitcli.plugins.bench.training import make_workload
-    from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.machine.products import warn_if_emulated
 
     if trace:
         make_output_folder(trace.parent)
-    changes = parse_sets(sets)
-    shortcuts = {} if precision is None else {"train.precision": precision}
-    chosen = load_changed(experiment or "quickstart", changes | shortcuts, option_names(shortcuts))
+    changes, options = collect_changes(sets, {"train.precision": precision})
+    chosen = load_changed(experiment or "quickstart", changes, options)
     warn_if_emulated(chosen.spec.train.precision, device, say)
     return make_workload(chosen, device, say)
 

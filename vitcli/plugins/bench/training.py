@@ -106,7 +106,7 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
     began = now(device)
     compile_training(work.training, ignore_message)
     compiling = now(device) - began
-    step, data = step_of(work.steps()), step_of(work.batches())
+    step, data = partial(next, work.steps()), partial(next, work.batches())
     first = timed(step, device)
     for _ in range(WARM_UP):
         step()
@@ -182,13 +182,13 @@ def bench_inference(work: Workload, *, rounds: int, seconds: float) -> Result:
         for name, pass_seconds in times.items()
     ]
     about = {"benchmark": "inference", "setting": work.setting, "experiment": work.name}
-    return {**about, "rows": rows}
+    return about | {"rows": rows}
 
 
 @resource_errors(SMALLER)
 def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
     batch = work.spec.train.batch_size
-    step = step_of(work.batches())
+    step = partial(next, work.batches())
     first = timed(step, work.device)
     times = turns({"data": step}, work.device, rounds=rounds, seconds=seconds)["data"]
     batch_seconds = median(times)
@@ -335,10 +335,6 @@ def turns(
             work()
         measured[name].append((now(device) - began) / counts[name])
     return measured
-
-
-def step_of(iterator: Iterator[object]) -> Callable[[], object]:
-    return lambda: next(iterator)
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype | None) -> float:

@@ -87,7 +87,6 @@ change_prompts = partial(fill_all, CHANGE_HELD_OUT, t=CHANGES["none"][0])
 
 
 def class_captions(names: Sequence[str]) -> CaptionBook:
-    """Return captions that name the class. The subjects are the classes."""
     return CaptionBook(
         train=fill_all(TEMPLATES, names),
         held_out=class_prompts(names),

@@ -84,15 +84,11 @@ class ContrastiveTask(Task):
 
     encoder_name = "encoder"
     module: ImageTextModel
+    make_module = ImageTextModel
     _read: tuple[Images, token.StoredCaptions] | None = None
 
     @classmethod
-    def make_module(cls, spec: ExperimentSpec) -> nn.Module:
-        return ImageTextModel(spec)
-
-    @classmethod
     def read_data(cls, module: nn.Module, spec: ExperimentSpec, data: DataSet) -> None:
-        """Fill the vocabulary from the captions of a folder."""
         if clip_spec(spec).captions != "folder":
             return
         if "caption" not in data.train.extra:
@@ -261,10 +257,7 @@ class ContrastiveTask(Task):
         return outputs
 
     def captions_of(self, images: Images) -> tuple[token.Drawn, list[str]]:
-        """Return a caption of each image of a split, and all texts by the number of the caption.
-
-        It is the image's first caption, or a held-out caption that its place selects.
-        """
+        """Return the first or a held-out caption of each image, and all texts by their numbers."""
         index = torch.arange(len(images), device=images.labels.device)
         if self.options.captions == "folder":
             stored = token.StoredCaptions(images, self.module.text.tokenize)
@@ -296,8 +289,6 @@ class ContrastiveTask(Task):
 
     @torch.inference_mode()
     def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
-        was_training = module.training
-        module.eval()
         asked = data.test[index.to(data.test.labels.device)]
         gallery = evenly_spaced(data.test, GALLERY)
         drawn, texts = self.captions_of(gallery)
@@ -310,7 +301,6 @@ class ContrastiveTask(Task):
         shown = distinct(own.caption)[0].sort().values[:SHOWN_CAPTIONS]
         queries = self.embed_tokens(module, own.tokens[shown])
         images = queries @ self.embed_images(module, gallery).mT
-        module.train(was_training)
         return {
             "captions": caption_table(index, said, names, found),
             "retrieval": image_grid(gallery.pixels[:], [said[i] for i in shown.tolist()], images),
@@ -344,8 +334,7 @@ def contrastive_loss(images: Tensor, texts: Tensor, scale: Tensor, caption: Tens
 
     An image's targets are all texts that equal its own caption, with equal probability, and vice
     versa; equal captions have equal numbers in ``caption`` (B,). CLIP has only its own caption as
-    target, because equal captions are rare in its data. Swapping images and texts does not change
-    the loss. ``scale`` is the inverse of the temperature.
+    target, because equal captions are rare in its data. ``scale`` is the inverse temperature.
     """
     logits = scale * images @ texts.mT
     same = (caption[:, None] == caption[None]).to(logits.dtype)

@@ -146,10 +146,8 @@ class ImageTextModel(nn.Module):
         self.text_projection = Linear(task.text_dim, task.joint_dim, bias=False)
         self.logit_scale = nn.Parameter(torch.tensor(math.log(START_SCALE)))
         self.text.initialise(spec.seed)
-        for name in ("image_projection", "text_projection"):
-            layer = self.get_submodule(name)
-            assert isinstance(layer, nn.Linear)
-            if not layer.weight.is_meta:
+        for name, layer in self.named_children():
+            if isinstance(layer, nn.Linear) and not layer.weight.is_meta:
                 generator = keyed_generator("init", spec.seed, f"{name}.weight")
                 nn.init.normal_(layer.weight, std=layer.in_features**-0.5, generator=generator)
         if words is not None and not self.text.reads_bytes:

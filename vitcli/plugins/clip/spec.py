@@ -1,15 +1,13 @@
 """The spec of the task ``clip``: contrastive training of images with captions."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from vitcli.core.metric import accuracy_of_outputs, percent
-from vitcli.core.spec.data import DataSpec
-from vitcli.core.spec.model import ModelSpec
+from vitcli.core.spec import DataSpec, ModelSpec, TaskSpec, TrainSpec
 from vitcli.core.spec.rows import AcceptsList
-from vitcli.core.spec.task import TaskRow, TaskSpec
-from vitcli.core.spec.train import TrainSpec
+from vitcli.core.spec.task import TaskRow
 
 zero_shot_accuracy = accuracy_of_outputs(
     name="zero_shot_accuracy", label="zero-shot accuracy", short="zero-shot"
@@ -35,13 +33,13 @@ l2_superclass_accuracy = percent(
     for part in ("pair", "class", "transformation")
 )
 
-
 CONTEXT_LENGTHS = {"words": 16, "bytes": 64}
 
 
 class ClipSpec(TaskSpec):
     """Contrastive training of images with captions."""
 
+    compares_images: ClassVar[bool] = True
     name: Literal["clip"] = "clip"
     captions: Literal["templates", "transformations", "superclasses", "folder"] = "templates"
     """Captions of the images. ``templates`` names the class. ``transformations`` changes each
@@ -66,10 +64,6 @@ class ClipSpec(TaskSpec):
     held_out_classes: Annotated[tuple[str, ...], AcceptsList] = ()
     """Classes whose images are not trained on (``superclasses`` only). Their words occur in
     captions of their relatives."""
-
-    @property
-    def compares_images(self) -> bool:
-        return True
 
     @property
     def extras(self) -> tuple[str, ...]:

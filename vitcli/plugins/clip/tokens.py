@@ -97,8 +97,6 @@ def number_texts(texts: Sequence[str]) -> Tensor:
 
 
 class GeneratedCaptions:
-    """The captions of a book."""
-
     def __init__(self, book: CaptionBook, variants: Variants, to_tokens: ToTokens) -> None:
         self.texts = [text for row in variants for text in row]
         self.count = len(variants[0])

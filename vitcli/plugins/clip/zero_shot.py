@@ -15,16 +15,12 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.scores import interval_fact
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run, score_of
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, hidden
-from vitcli.runner.run.folder import RunDir, find_run
+from vitcli.runner.run.folder import find_run
 from vitcli.runner.text import printable
 
 
 def zero_shot_report(
-    name: str,
-    class_names: Sequence[str] | None = None,
-    *,
-    split: str = "test",
-    **options: Any,
+    name: str, class_names: Sequence[str] | None = None, *, split: str = "test", **options: Any
 ) -> tuple[Report, float | None]:
     """Report on classes given by name; the accuracy is None if no image has such a class."""
     run = find_run(name)
@@ -48,7 +44,7 @@ def zero_shot_report(
     places = {_plain(name): i for i, name in enumerate(names)}
     place_of = torch.tensor([places.get(_plain(name), -1) for name in known])
     labels = place_of[limit_images(images, trained.spec).labels.cpu()]
-    return _report(run, split, names, logits.cpu(), labels, trained)
+    return _report(trained, split, names, logits.cpu(), labels)
 
 
 def check_names(names: Sequence[str]) -> list[str]:
@@ -66,14 +62,10 @@ def _plain(name: str) -> str:
 
 
 def _report(
-    run: RunDir,
-    split: str,
-    names: Sequence[str],
-    logits: Tensor,
-    labels: Tensor,
-    trained: TrainedRun,
+    trained: TrainedRun, split: str, names: Sequence[str], logits: Tensor, labels: Tensor
 ) -> tuple[Report, float | None]:
     """Report on logits (N, K), and labels (N,) that are -1 for unnamed classes."""
+    run = trained.run
     named, predicted = labels >= 0, logits.argmax(1)
     of_data = {_plain(name) for name in trained.data.class_names}
     rows = []

@@ -30,7 +30,6 @@ MOST_SHOWN = 100
 TITLE = ": pictures checked by vitcli</title>"
 SIDE = 128
 
-
 GROUPS = {
     "copies": "Test pictures with the same pixels as a training picture",
     "near": "Test pictures that look like a training picture",
@@ -66,7 +65,6 @@ class FolderCheck:
 
     @property
     def names_alike(self) -> list[tuple[str, str]]:
-        """Pairs of classes whose names differ only in capital letters or width."""
         return names_alike(self.folder.class_names)
 
     @property

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.data import class_counts, size_of
-from vitcli.cli.options import Format, with_code
+from vitcli.cli.options import Format, with_code, with_example
 from vitcli.runner.errors import CheckError
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Report, facts_of, hidden
 from vitcli.runner.text import quantity
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NUM_LISTED = 20
 
 
+@with_example("vitcli data check pictures --page check.html --leave-out copies.csv")
 @with_code
 def check(
     folder: Annotated[
@@ -51,10 +52,6 @@ def check(
     It finds damaged files, pictures in two classes, classes without a test picture, and test
     pictures that are copies of training pictures: equal, turned, mirrored, resized, cut or saved
     again. If there are some, the exit code is 6.
-
-    \b
-    Example:
-      vitcli data check pictures --page check.html --leave-out copies.csv
     """
     from vitcli.plugins.data_check import check as checked
     from vitcli.runner import files

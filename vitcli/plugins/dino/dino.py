@@ -68,10 +68,7 @@ class DinoNetwork(nn.Module):
 
 
 class DinoModule(nn.Module):
-    """Student, teacher and centre.
-
-    The teacher starts as a copy of the student. It has no dropout and no drop path.
-    """
+    """Student, teacher and centre. The teacher starts as a copy, without any dropout."""
 
     center: Tensor
     batch_center: Tensor
@@ -111,10 +108,7 @@ class Dino(ViewTask):
 
     encoder_name, encoder_copies = "teacher.encoder", ("student.encoder",)
     module: DinoModule
-
-    @classmethod
-    def make_module(cls, spec: ExperimentSpec) -> nn.Module:
-        return DinoModule(spec)
+    make_module = DinoModule
 
     @property
     def fields(self) -> DinoSpec:

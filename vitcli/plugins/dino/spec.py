@@ -4,11 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from vitcli.core.spec.data import DataSpec
-from vitcli.core.spec.model import ModelSpec
+from vitcli.core.spec import DataSpec, ModelSpec, TrainSpec
 from vitcli.core.spec.rows import Probability
 from vitcli.core.spec.task import TaskRow
-from vitcli.core.spec.train import TrainSpec
 from vitcli.plugins.views.spec import ViewsSpec, knn_accuracy
 
 Temperature = Annotated[float, Field(gt=0, le=10)]

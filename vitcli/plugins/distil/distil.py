@@ -67,8 +67,7 @@ class Teacher:
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:
         """Return the teacher's logits in fp32: (B, C, H, W) -> (B, K)."""
-        found: Tensor = self.model(self._prepare(images))
-        return found.float()
+        return self.model(self._prepare(images)).float()
 
     @torch.no_grad()
     def maps(self, images: Tensor, names: Sequence[str]) -> list[Tensor]:
@@ -184,10 +183,9 @@ class Student(nn.Module):
         return made
 
     def forward(self, images: Tensor, trains: bool = False) -> Tensor | list[Tensor]:
-        """Return the logits (B, K); in a training, what the losses need.
+        """Return the logits (B, K); in a training also those of the distillation token, or maps.
 
-        That is a list: the logits, and those of the distillation token, or the projected maps
-        (B, D, h, w) of the layers.
+        The maps (B, D, h, w) are those of the layers, projected.
         """
         if not trains:
             return self.encoder(images)
@@ -256,10 +254,7 @@ class Distil(Classify):
 
     encoder_name = "encoder"
     module: Student
-
-    @classmethod
-    def make_module(cls, spec: ExperimentSpec) -> nn.Module:
-        return Student(spec)
+    make_module = Student
 
     @cached_property
     def _teacher(self) -> Teacher:

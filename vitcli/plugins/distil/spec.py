@@ -5,12 +5,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from vitcli.core.metric import ACCURACY
-from vitcli.core.spec.data import DataSpec
-from vitcli.core.spec.families import VitSpec
-from vitcli.core.spec.model import ModelSpec
+from vitcli.core.spec import DataSpec, ModelSpec, TaskSpec, TrainSpec, VitSpec
 from vitcli.core.spec.rows import AcceptsList, Probability
-from vitcli.core.spec.task import TaskRow, TaskSpec, TeacherSpec
-from vitcli.core.spec.train import TrainSpec
+from vitcli.core.spec.task import TaskRow, TeacherSpec
 
 
 def _named(value: Any) -> Any:

@@ -7,7 +7,7 @@ import typer
 
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit, emit_report, line_width, say
-from vitcli.cli.options import Json, RunOf, exclude, output_option, with_code
+from vitcli.cli.options import Json, RunOf, exclude, output_option, with_code, with_example
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit, make_output_folder
 from vitcli.runner.report.report import Report, facts_of
@@ -37,6 +37,11 @@ FormatOption = Annotated[
 Output = Annotated[Path | None, output_option("FILE", "File to write.", "explain.html for html")]
 
 
+@with_example(
+    "vitcli explain scale",
+    "vitcli explain scale quickstart photo.jpg",
+    "vitcli explain --format html",
+)
 @with_code
 def explain(
     topic: Topic = None,
@@ -49,12 +54,6 @@ def explain(
     """Explain attention, norms and patches with numbers of a model.
 
     Without a topic, list the topics; with --format html, write a page of all topics.
-
-    \b
-    Example:
-      vitcli explain scale
-      vitcli explain scale quickstart photo.jpg
-      vitcli explain --format html
     """
     from vitcli.plugins.explain.topics import TOPICS
 

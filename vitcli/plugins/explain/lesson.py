@@ -31,8 +31,6 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class Lesson:
-    """A topic on one model and one picture."""
-
     texts: Mapping[str, Any]
     """The texts without numbers: ``title``, ``idea``, ``formula``, and ``tries`` as command and
     what it shows."""

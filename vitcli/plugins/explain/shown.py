@@ -20,18 +20,9 @@ from vitcli.core.nn.patch_embed import ConvPatches, LinearPatches, patchify, unp
 from vitcli.core.ops.backend import attention_scores, merge_heads
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec.slots import ATTN_SCALES, NORMS, PATCH_EMBEDS
+from vitcli.plugins.explain import random_tensors
 from vitcli.plugins.explain.drawings import arrows, bars, heat, photo, spotlight, strip
 from vitcli.plugins.explain.lesson import Shown, Texts
-from vitcli.plugins.explain.random_tensors import (
-    batch_norm,
-    layer_norm,
-    norm_errors,
-    normal,
-    permutation_errors,
-    reach_of_attention,
-    reach_of_convolution,
-    score_variance,
-)
 from vitcli.plugins.explain.subject import Layer, Subject, attention_branch
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.text import quantity
@@ -56,7 +47,7 @@ def projection(subject: Subject) -> tuple[Tensor, Tensor | None, bool]:
         return weight, embed.proj.bias, True
     length = subject.batch.shape[1] * spec.patch_size**2
     width = subject.sizes()["width"]
-    return normal("projection", width, length).float() / length**0.5, None, False
+    return random_tensors.normal("projection", width, length).float() / length**0.5, None, False
 
 
 @torch.no_grad()
@@ -73,9 +64,8 @@ def explain_patches(subject: Subject) -> Shown:
         if height % size == 0 and width % size == 0:
             patches = (height // size) * (width // size)
             tokens = patches + prefix
-            lengths.append(
-                {"patch": size, "patches": patches, "tokens": tokens, "edges": tokens**2}
-            )
+            row = {"patch": size, "patches": patches, "tokens": tokens, "edges": tokens**2}
+            lengths.append(row)
     about = f"{spec.patch_embed!r}: {PATCH_EMBEDS[spec.patch_embed].about}"
     shown = min(NUM_SHOWN, model.num_patches)
     return Shown(
@@ -234,10 +224,8 @@ NUM_STRONGEST = 8
 def passed_messages(layer: Layer) -> Tensor:
     """Return the node update (h, N, d): each edge carries a weighted value to its query."""
     weights, values = layer.weights[0], layer.value[0]
-    size = weights.shape[-1]
-    query, key = (
-        part.flatten() for part in torch.meshgrid([torch.arange(size)] * 2, indexing="ij")
-    )
+    tokens = torch.arange(weights.shape[-1])
+    query, key = torch.cartesian_prod(tokens, tokens).unbind(1)
     messages = weights[:, query, key, None] * values[:, key]  # (h, N N, d)
     return torch.zeros_like(values).index_add_(1, query, messages)
 
@@ -279,8 +267,8 @@ def explain_graph(subject: Subject) -> Shown:
             "num_tenth": tenth,
             "share_of_tenth": (received[order[:tenth]].sum() / received.sum()).item(),
             "self_weight": weights.diagonal().mean().item(),
-            "reach": reach_of_attention(),
-            "reach_of_convolution": reach_of_convolution()[0],
+            "reach": random_tensors.reach_of_attention(),
+            "reach_of_convolution": random_tensors.reach_of_convolution(),
         },
         words={"num_strongest": len(strongest)},
         drawings=[arrows(subject, strongest), spotlight(subject, received), bars(lines)],
@@ -332,8 +320,7 @@ def model_answers(subject: Subject) -> dict[str, dict[str, Any]]:
 def answer(subject: Subject, model: VisionTransformer) -> Tensor:
     """Return the logits of the picture, or the features if the model does not classify."""
     compute = model if subject.predictor.classifies else model.features
-    outputs: Tensor = compute(subject.batch)
-    return outputs[0]
+    return compute(subject.batch)[0]
 
 
 def best_class(predictor: Predictor, logits: Tensor) -> str:
@@ -360,7 +347,7 @@ def explain_permutation(subject: Subject) -> Shown:
         for name, row in answers.items()
     ]
     return Shown(
-        numbers={"random": permutation_errors(), "model": answers},
+        numbers={"random": random_tensors.permutation_errors(), "model": answers},
         words={
             "positions": spec.pos_embed,
             "effect": effect,
@@ -395,8 +382,11 @@ def explain_norms(subject: Subject) -> Shown:
     }
     kinds = (nn.LayerNorm, TokenBatchNorm, nn.RMSNorm)
     used = [part for part in subject.model.modules() if isinstance(part, kinds)]
-    after = token_spread(layer_norm(tokens))
-    errors = {"layer": norm_errors(layer_norm), "batch": norm_errors(batch_norm)}
+    after = token_spread(random_tensors.layer_norm(tokens))
+    errors = {
+        "layer": random_tensors.norm_errors(random_tensors.layer_norm),
+        "batch": random_tensors.norm_errors(random_tensors.batch_norm),
+    }
     rows = [
         (f"{short}, {name}", errors[name][case], f"{errors[name][case]:.2f}")
         for case, short in (("alone", "alone"), ("padded", "padded"), ("divided", "half"))
@@ -455,7 +445,7 @@ def explain_scale(subject: Subject) -> Shown:
     own, uniform = sizes["head_width"], math.log(sizes["tokens"])
     drawn = []
     for width in sorted({*WIDTHS, own}):
-        before, after = score_variance(width)
+        before, after = random_tensors.score_variance(width)
         drawn.append({"width": width, "before": before, "after": after})
     layers = [layer_scores(layer) for layer in subject.layers]
     is_usual = type(subject.layers[0].attention.attend.scale) is HeadDimScale
@@ -470,7 +460,7 @@ def explain_scale(subject: Subject) -> Shown:
             "random": drawn,
             "layers": layers,
             "uniform_entropy": uniform,
-            "wide": score_variance(64, variance=4)[1],
+            "wide": random_tensors.score_variance(64, variance=4)[1],
         },
         words={
             "num_heads": quantity(sizes["heads"], "head"),

@@ -60,7 +60,6 @@ class Subject:
     """(1, N, D), the output of the last block, before the last norm."""
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of the model by name, as the texts of all topics know them."""
         _, heads, tokens, head_width = self.layers[0].query.shape
         return {
             "tokens": tokens,
@@ -109,9 +108,7 @@ class Subject:
 
 
 def load_subject(
-    run: RunDir,
-    image: Path | str | None = None,
-    on_message: Callable[[str], None] = warnings.warn,
+    run: RunDir, image: Path | str | None = None, on_message: Callable[[str], None] = warnings.warn
 ) -> Subject:
     """Return the model of a run, and what its layers compute on a picture.
 

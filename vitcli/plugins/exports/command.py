@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from typer import Option
 
 from vitcli.cli.console import emit_report
-from vitcli.cli.options import Json, Run, output_option, refuse_empty, with_code
+from vitcli.cli.options import Json, Run, output_option, refuse_empty, with_code, with_example
 from vitcli.runner.report.report import Fact, Report
 
 FormatOption = Annotated[
@@ -26,6 +26,7 @@ Check = Annotated[
 ]
 
 
+@with_example("vitcli export cifar10-pocket", "vitcli export cifar10-pocket --format card")
 @with_code
 def export(
     run: Run,
@@ -38,11 +39,6 @@ def export(
 
     The model takes any number of normalised images. If its outputs differ from those of the
     trained model by more than 1e-4, no file is written and the exit code is 6.
-
-    \b
-    Example:
-      vitcli export cifar10-pocket
-      vitcli export cifar10-pocket --format card
     """
     from vitcli.plugins.exports.export import LIMIT, export_run
     from vitcli.runner.run.folder import find_run

@@ -111,10 +111,7 @@ class TrainedModel:
 
 
 def write_safetensors(model: TrainedModel, path: Path) -> Facts:
-    """Write the weights: a plain ViT and a model of timm with timm's names, others with their own.
-
-    The metadata ``timm`` are the arguments of timm's ``VisionTransformer`` or ``create_model``.
-    """
+    """Write the weights, those of a plain ViT and of a model of timm with the names of timm."""
     encoder, arguments, state = model.encoder, None, model.state()
     if encoder.library_call:
         kind, arguments = encoder.library_call
@@ -305,8 +302,7 @@ def export_run(
     """Write the model of a run, and return what was written.
 
     That is the file, its size in bytes, what it computes (``logits`` or ``features``), its largest
-    absolute difference from the trained model, and the facts of the format. An export that differs
-    from the model leaves no file.
+    absolute difference from the trained model, and the facts of the format.
     """
     form = FORMATS[name]
     run_name = run.path.name if Path(run.name).is_absolute() else run.name

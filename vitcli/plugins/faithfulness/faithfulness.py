@@ -14,7 +14,8 @@ from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
-from torch import Generator, Tensor
+from scipy.stats import rankdata
+from torch import Tensor
 
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
@@ -62,17 +63,11 @@ def area(curves: Tensor, counts: list[int]) -> Tensor:
     return torch.trapezoid(curves, shares, dim=1)
 
 
-def random_maps(count: int, grid_size: tuple[int, int], seed: int) -> Tensor:
-    """Return random maps as a baseline: (count, gh, gw), each value uniform in [0, 1)."""
-    return torch.rand(count, *grid_size, generator=Generator().manual_seed(seed))
-
-
 def centre_map(grid_size: tuple[int, int]) -> Tensor:
     """Return a Gaussian centred on the grid: (gh, gw).
 
     Its standard deviation is a quarter of each side. The map is a baseline that ignores the picture
-    and uses only that photographers centre their subject. A map that beats this baseline depends on
-    the picture.
+    and uses only that photographers centre their subject.
     """
     height, width = grid_size
     y = (torch.arange(height) - (height - 1) / 2) / (height / 4)
@@ -80,9 +75,9 @@ def centre_map(grid_size: tuple[int, int]) -> Tensor:
     return torch.exp(-(y[:, None] ** 2 + x**2) / 2)
 
 
-def removal_counts(num_patches: int, points: int = 17) -> list[int]:
-    """Return up to ``points`` evenly spaced numbers of patches, from 0 to all patches."""
-    last = min(points - 1, num_patches)
+def removal_counts(num_patches: int) -> list[int]:
+    """Return up to 17 evenly spaced numbers of patches, from 0 to all patches."""
+    last = min(16, num_patches)
     return [math.floor(num_patches * i / last + 0.5) for i in range(last + 1)]
 
 
@@ -117,14 +112,7 @@ def rank_correlation(maps: Tensor, others: Tensor) -> Tensor:
     Equal values share their mean rank. A map that is the same everywhere ranks nothing; its
     correlation is 0.
     """
-    one, other = (_centred_ranks(values.flatten(1)) for values in (maps, others))
+    ranks = [rankdata(values.flatten(1).cpu(), axis=1) for values in (maps, others)]
+    one, other = (torch.from_numpy(each - each.mean(1, keepdims=True)) for each in ranks)
     scale = one.norm(dim=1) * other.norm(dim=1)
     return torch.where(scale > 0, (one * other).sum(1) / scale.clamp(min=1e-12), 0.0)
-
-
-def _centred_ranks(values: Tensor) -> Tensor:
-    """Return mean ranks minus their mean: (B, P) -> (B, P), float64."""
-    below = (values[:, :, None] > values[:, None]).double().sum(2)
-    equal = (values[:, :, None] == values[:, None]).double().sum(2)
-    ranks = below + (equal - 1) / 2
-    return ranks - ranks.mean(1, keepdim=True)

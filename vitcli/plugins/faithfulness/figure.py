@@ -8,6 +8,7 @@ Axes: n images, S points of a curve or steps of a cascade, R draws of initial we
 C channels, H W pixels, gh gw patch grid.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -29,10 +30,6 @@ from vitcli.runner.text import join_words, quantity
 from vitcli.runner.visualize.attention_numbers import untrained_model
 from vitcli.runner.visualize.distance_figure import Numbers, with_error
 from vitcli.runner.visualize.figure import MARKS, FigureRow, RunFigure, mean_and_error, source_of
-
-
-def faithfulness_tables(found: Numbers) -> list[Table]:
-    return [faithfulness(found), randomisation(found["randomisation"])]
 
 
 def faithfulness(found: Numbers) -> Table:
@@ -118,65 +115,28 @@ def ranking(curves: Curves) -> list[MethodCurves]:
     return sorted(methods, key=lambda method: -method.gap.mean().item())
 
 
-@dataclass(frozen=True, kw_only=True)
-class Randomisation:
-    """Rank correlations of maps with the trained model's maps, while layers lose their weights."""
-
-    seeds: tuple[int, ...]
-    """Random seeds of the initial weights: those after the seed of the run."""
-    depth: int
-    correlations: dict[str, Tensor]
-    """Method -> (R, n, S)."""
-
-    @property
-    def parts(self) -> list[str]:
-        return list(measure.cascade_parts(self.depth))
-
-    @property
-    def num_images(self) -> int:
-        return next(iter(self.correlations.values())).shape[1]
-
-    @property
-    def halfway(self) -> int:
-        """The step after which the head and the upper half of the layers are re-initialised."""
-        return (self.depth + 1) // 2
-
-    def correlation(self, method: str, step: int) -> tuple[float, float]:
-        """Return the mean over draws and images, and half its 95 % t interval over draws."""
-        mean, error = mean_and_error(self.correlations[method][:, :, step].mean(1))
-        assert error is not None, "there are several draws"
-        return mean, error
-
-    def verdict(self, method: str) -> str:
-        mean, error = self.correlation(method, self.halfway)
-        if mean - error > SAME:
-            return HARDLY
-        return CLEARLY if mean + error < SAME else OPEN
-
-
 def faithfulness_figure(tested: TrainedRun) -> RunFigure:
     shares, curves = measure_faithfulness(tested)
-    randomisation = measure_randomisation(tested)
+    gaps = {name: method.gap.mean().item() for name, method in curves.items()}
+    seeds = [tested.spec.seed + 1 + draw for draw in range(NUM_DRAWS)]
+    checked = check_randomisation(measure_randomisation(tested, seeds), seeds, gaps)
     best = ranking(curves)[0]
     count = len(best.gap)
     return RunFigure(
-        draw_axes=partial(_draw_faithfulness, shares, curves, randomisation),
+        draw_axes=partial(_draw_faithfulness, shares, curves, checked),
         title="Faithfulness of the maps",
         summary="Left: the highest patches of each map are replaced by the mean colour; a fast fall"
         " is good. Right: they are put back; a fast rise is good."
         + (" Shaded: 95 % interval over images. " if count > 1 else " ")
         + "Below: Spearman's rank correlation of each map with the trained model's map, while"
-        f" layers lose their trained weights; mean of {quantity(randomisation.num_images, 'image')}"
-        f" and of {quantity(len(randomisation.seeds), 'draw')} of initial weights, 95 % interval"
-        " over draws.",
+        f" layers lose their trained weights; mean of {quantity(checked['n'], 'image')} and of"
+        f" {quantity(len(seeds), 'draw')} of initial weights, 95 % interval over draws.",
         details="The probability is a mean over images, at temperature 1. Grey lines: the"
         " baselines, a random map and a Gaussian in the middle. The training had no pictures with"
         f" grey patches. Best by insertion minus deletion: {best.method}. Above the line at {SAME},"
-        " a map hardly depends on what was re-initialised."
-        f" {describe_randomisation(randomisation)}",
+        f" a map hardly depends on what was re-initialised. {checked['sentence']}",
         source=source_of(tested, count),
-        numbers=faithfulness_document(shares, curves)
-        | {"randomisation": randomisation_document(randomisation, curves)},
+        numbers=faithfulness_document(shares, curves) | {"randomisation": checked},
     )
 
 
@@ -192,7 +152,8 @@ def measure_faithfulness(tested: TrainedRun) -> tuple[list[float], Curves]:
         with torch.no_grad():
             classes = model(images).argmax(-1)
         # A random map depends only on the index of its image.
-        random = torch.cat([measure.random_maps(1, model.grid_size, SEED + int(i)) for i in index])
+        draws = [torch.Generator().manual_seed(SEED + int(i)) for i in index]
+        random = torch.stack([torch.rand(model.grid_size, generator=draw) for draw in draws])
         centre = measure.centre_map(model.grid_size).expand(len(images), *model.grid_size)
         baselines = {RANDOM: random.to(images.device), CENTRE: centre.to(images.device)}
         for name, maps in (maps_of_methods(model, images, classes) | baselines).items():
@@ -227,11 +188,12 @@ def maps_of_methods(model: VisionTransformer, images: Tensor, classes: Tensor) -
     return {name: maps.to(images.device) for name, maps in by_method.items()}
 
 
-def measure_randomisation(tested: TrainedRun) -> Randomisation:
-    """Compare the trained model's maps of its likeliest class with those of the cascade."""
+def measure_randomisation(tested: TrainedRun, seeds: Sequence[int]) -> dict[str, Tensor]:
+    """Compare the trained model's maps of its likeliest class with those of the cascade.
+
+    Returns method -> rank correlations (R, n, S). ``seeds`` are those of the initial weights.
+    """
     trained = tested.attention_model
-    first = tested.spec.seed + 1
-    seeds = tuple(range(first, first + NUM_DRAWS))
     index = tested.spread_images(min(NUM_IMAGES, tested.num_images))
     draws: dict[str, list[Tensor]] = {method: [] for method in MAP_METHODS}
     for seed in seeds:
@@ -246,12 +208,11 @@ def measure_randomisation(tested: TrainedRun) -> Randomisation:
                 for _, model in measure.randomised_cascade(trained, fresh)
             ]
             for method, maps in trained_maps.items():
-                by_step = [measure.rank_correlation(maps, step[method]).cpu() for step in steps]
+                by_step = [measure.rank_correlation(maps, step[method]) for step in steps]
                 batches[method].append(torch.stack(by_step, dim=1))
         for method, parts in batches.items():
             draws[method].append(torch.cat(parts))
-    correlations = {method: torch.stack(parts) for method, parts in draws.items()}
-    return Randomisation(seeds=seeds, depth=len(trained.blocks), correlations=correlations)
+    return {method: torch.stack(parts) for method, parts in draws.items()}
 
 
 def faithfulness_document(shares: list[float], curves: Curves) -> dict[str, object]:
@@ -279,35 +240,43 @@ def faithfulness_document(shares: list[float], curves: Curves) -> dict[str, obje
     }
 
 
-def randomisation_document(found: Randomisation, curves: Curves) -> dict[str, Any]:
-    gaps = {name: method.gap.mean().item() for name, method in curves.items()}
-    steps = range(len(found.parts))
-    return {
-        "n": found.num_images,
-        "seeds": list(found.seeds),
-        "parts": found.parts,
-        "halfway": found.halfway,
-        "methods": [
-            {
-                "method": method,
-                "correlation": [found.correlation(method, step) for step in steps],
-                "verdict": found.verdict(method),
-            }
-            for method in found.correlations
-        ],
-        "choice": choose_map(found, gaps),
-        "sentence": describe_randomisation(found),
+def check_randomisation(
+    correlations: dict[str, Tensor], seeds: Sequence[int], gaps: dict[str, float]
+) -> Numbers:
+    """Return the mean correlations over draws and images, their intervals and verdicts.
+
+    An interval is half the 95 % t interval over draws. ``halfway``, the head and the upper half of
+    the layers are re-initialised; verdicts are those of this step. ``choice`` is the map with the
+    largest gap of those that depend on the upper layers, if one does.
+    """
+    _, num_images, num_steps = next(iter(correlations.values())).shape
+    depth = num_steps - 2
+    halfway = (depth + 1) // 2
+    methods = list[dict[str, Any]]()
+    for method, values in correlations.items():
+        pairs = [mean_and_error(values[:, :, step].mean(1)) for step in range(num_steps)]
+        verdict = verdict_of(*pairs[halfway])
+        methods.append({"method": method, "correlation": pairs, "verdict": verdict})
+    passed = [row["method"] for row in methods if row["verdict"] == CLEARLY]
+    found = {
+        "n": num_images,
+        "seeds": seeds,
+        "parts": list(measure.cascade_parts(depth)),
+        "halfway": halfway,
+        "methods": methods,
+        "choice": max(passed, key=lambda method: gaps[method], default=None),
     }
+    return found | {"sentence": describe_randomisation(found)}
 
 
-def choose_map(found: Randomisation, gaps: dict[str, float]) -> str | None:
-    """Return the map with the largest gap of those that depend on the upper layers, if one does."""
-    passed = [method for method in found.correlations if found.verdict(method) == CLEARLY]
-    return max(passed, key=lambda method: gaps[method], default=None)
+def verdict_of(mean: float, error: float | None) -> str:
+    assert error is not None, "there are several draws"
+    if mean - error > SAME:
+        return HARDLY
+    return CLEARLY if mean + error < SAME else OPEN
 
 
-def describe_randomisation(found: Randomisation) -> str:
-    """Return what the check says about each map. The words follow from its numbers."""
+def describe_randomisation(found: Numbers) -> str:
     says = {
         HARDLY: "hardly depend on these layers",
         CLEARLY: "depend on them",
@@ -316,13 +285,14 @@ def describe_randomisation(found: Randomisation) -> str:
     parts = []
     for verdict, words in says.items():
         named = [
-            f"{method} ({found.correlation(method, found.halfway)[0]:z.2f})"
-            for method in found.correlations
-            if found.verdict(method) == verdict
+            f"{row['method']} ({row['correlation'][found['halfway']][0]:z.2f})"
+            for row in found["methods"]
+            if row["verdict"] == verdict
         ]
         if named:
             parts.append(f"maps of {join_words(named)} {words}")
-    depth, first = found.depth, found.depth - found.halfway + 1
+    depth = len(found["parts"]) - 2
+    first = depth - found["halfway"] + 1
     upper = f"layer {depth}" if first == depth else f"layers {first} to {depth}"
     return (
         f"After the head and {upper} were re-initialised, by the rank correlation"
@@ -330,13 +300,13 @@ def describe_randomisation(found: Randomisation) -> str:
     )
 
 
-def _draw_faithfulness(shares: list[float], curves: Curves, randomisation: Randomisation) -> Figure:
+def _draw_faithfulness(shares: list[float], curves: Curves, checked: Numbers) -> Figure:
     figure = Figure(figsize=(8.6, 6.2), layout="constrained")
     axes = figure.subplot_mosaic([["left", "right"], ["below", "below"]])
     left, right = axes["left"], axes["right"]
     right.sharey(left)
     right.tick_params(labelleft=False)
-    _draw_randomisation(axes["below"], randomisation)
+    _draw_randomisation(axes["below"], checked)
     _draw_side(left, shares, curves, "deletion")
     _draw_side(right, shares, curves, "insertion")
     left.set(
@@ -373,13 +343,13 @@ def _draw_side(axes: Axes, shares: list[float], curves: Curves, side: str) -> No
     add_grid(axes, "y")
 
 
-def _draw_randomisation(axes: Axes, found: Randomisation) -> None:
-    steps = range(len(found.parts))
+def _draw_randomisation(axes: Axes, found: Numbers) -> None:
+    parts = found["parts"]
+    steps = [*range(len(parts))]
     axes.axhline(SAME, color=FAINT, linewidth=1)
     axes.axhline(0, color=FAINT, linewidth=0.6)
-    for i, method in enumerate(found.correlations):
-        pairs = [found.correlation(method, step) for step in steps]
-        mean, error = (list(values) for values in zip(*pairs, strict=True))
+    for i, row in enumerate(found["methods"]):
+        mean, error = (list(values) for values in zip(*row["correlation"], strict=True))
         axes.errorbar(
             steps,
             mean,
@@ -389,9 +359,9 @@ def _draw_randomisation(axes: Axes, found: Randomisation) -> None:
             markersize=4,
             linewidth=1.5,
             elinewidth=0.8,
-            label=method,
+            label=row["method"],
         )
-    axes.set_xticks(list(steps), found.parts, rotation=90 if len(found.parts) > 10 else 0)
+    axes.set_xticks(steps, parts, rotation=90 if len(parts) > 10 else 0)
     axes.set(ylabel="rank correlation with\nthe trained model's map")
     axes.set(xlabel="re-initialised so far, from the head downwards")
     axes.set_ylim(min(-0.3, axes.get_ylim()[0]), 1.05)
@@ -400,6 +370,6 @@ def _draw_randomisation(axes: Axes, found: Randomisation) -> None:
 
 ROW = FigureRow(
     make=faithfulness_figure,
-    tables=faithfulness_tables,
+    tables=lambda found: [faithfulness(found), randomisation(found["randomisation"])],
     slow="the model answers many times per image ...",
 )

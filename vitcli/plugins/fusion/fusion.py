@@ -24,7 +24,7 @@ from vitcli.core.data.batches import Batch, EpochPlan, limit_images
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import accuracy, measure_logits
 from vitcli.core.models.layers import build_patch_embed, build_table
-from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.init import STD, init_parts
 from vitcli.core.objectives.objective import Outputs, Task
@@ -55,16 +55,8 @@ JOINT_DIM = 64
 
 
 def sound_model_spec(spec: ExperimentSpec) -> VitSpec:
-    assert isinstance(spec.model, VitSpec)
-    assert isinstance(spec.task, FusionSpec)
-    patch_size = spec.task.sound_patch_size
-    return spec.model.replace(img_size=SHAPE, in_chans=1, patch_size=patch_size)
-
-
-def build_fusion(spec: ExperimentSpec) -> "FusionModel":
-    assert isinstance(spec.task, FusionSpec)
-    model: FusionModel = make(FUSIONS[spec.task.fusion], spec)
-    return model
+    patch_size = cast(FusionSpec, spec.task).sound_patch_size
+    return cast(VitSpec, spec.model).replace(img_size=SHAPE, in_chans=1, patch_size=patch_size)
 
 
 class FusionModel(nn.Module):
@@ -72,8 +64,7 @@ class FusionModel(nn.Module):
 
     def __init__(self, spec: ExperimentSpec) -> None:
         super().__init__()
-        assert isinstance(spec.model, VitSpec)
-        self.image = VisionTransformer(spec.model).initialise(spec.seed)
+        self.image = build_vit(spec.model, spec.seed)
         self.draws: Draws = partial(keyed_generator, "init", spec.seed)
 
     def forward(self, images: Tensor, sounds: Tensor, alone: Alone = (0, 0)) -> dict[str, Tensor]:
@@ -236,10 +227,9 @@ class CrossFusion(LateFusion):
     def __init__(self, spec: ExperimentSpec) -> None:
         super().__init__(spec)
         model = self.image.spec
-        pair = {
-            name: CrossAttention(model.embed_dim, model.num_heads) for name in ("image", "sound")
-        }
-        self.cross = nn.ModuleDict(pair)
+        self.cross = nn.ModuleDict()
+        for name in ("image", "sound"):
+            self.cross[name] = CrossAttention(model.embed_dim, model.num_heads)
         self.initialise_part(self.cross, "cross")
 
     def forward(self, images: Tensor, sounds: Tensor, alone: Alone = (0, 0)) -> dict[str, Tensor]:
@@ -274,9 +264,8 @@ class JointSpace(nn.Module):
         self.log_temperature = nn.Parameter(torch.tensor(0.07).log())
 
     def forward(self, seen: Tensor, heard: Tensor) -> dict[str, Tensor]:
-        image, sound = (
-            F.normalize(x.float(), dim=-1) for x in (self.image(seen), self.sound(heard))
-        )
+        image = F.normalize(self.image(seen).float(), dim=-1)
+        sound = F.normalize(self.sound(heard).float(), dim=-1)
         return {"image": image, "sound": sound}
 
     def loss(self, image: Tensor, sound: Tensor) -> Tensor:
@@ -310,8 +299,8 @@ class Fusion(Task):
         self.options = cast(FusionSpec, spec.task)
 
     @classmethod
-    def make_module(cls, spec: ExperimentSpec) -> FusionModel:
-        return build_fusion(spec)
+    def make_module(cls, spec: ExperimentSpec) -> nn.Module:
+        return make(FUSIONS[cast(FusionSpec, spec.task).fusion], spec)
 
     def rows(self, data: DataSet, epoch: int) -> EpochPlan:
         rows = super().rows(data, epoch)
@@ -388,9 +377,8 @@ class Fusion(Task):
         if self.options.contrast:
             joint = self.module.get_submodule("joint")
             assert isinstance(joint, JointSpace)
-            loss = loss + self.options.contrast * joint.loss(
-                gather(found["image"]), gather(found["sound"])
-            )
+            contrast = joint.loss(gather(found["image"]), gather(found["sound"]))
+            loss = loss + self.options.contrast * contrast
         labels = targets.argmax(-1) if targets.ndim == 2 else targets
         accuracy = (logits.detach().argmax(-1) == labels).float().mean()
         return {"loss": loss, "accuracy": accuracy}
@@ -440,10 +428,7 @@ class Fusion(Task):
         return found
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
-        """Return the numbers of a classification, and the accuracy with each modality alone.
-
-        With a contrastive loss there is ``retrieval`` too; see ``retrieval``.
-        """
+        """Return the numbers of a classification, each modality's accuracy, and ``retrieval``."""
         labels = outputs["labels"]
         measured = measure_logits(outputs["logits"], labels)
         for name in ("image", "sound"):

@@ -5,15 +5,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from vitcli.core.metric import ACCURACY, percent
-from vitcli.core.spec.data import DATA_SETS, DataSpec
-from vitcli.core.spec.model import ModelSpec
+from vitcli.core.spec import DATA_SETS, DataSpec, ModelSpec, TaskSpec, TrainSpec
 from vitcli.core.spec.rows import Rate, Row, RowOf
-from vitcli.core.spec.task import TaskRow, TaskSpec
-from vitcli.core.spec.train import TrainSpec
+from vitcli.core.spec.task import TaskRow
 
 image_accuracy = percent(name="image_accuracy", label="accuracy with the image alone")
 sound_accuracy = percent(name="sound_accuracy", label="accuracy with the sound alone")
-
 
 FUSIONS: dict[str, Row] = {
     "early": Row(

@@ -76,10 +76,7 @@ class Lejepa(ViewTask):
     """
 
     encoder_name = "encoder"
-
-    @classmethod
-    def make_module(cls, spec: ExperimentSpec) -> nn.Module:
-        return LejepaModule(spec)
+    make_module = LejepaModule
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         task = cast(LejepaSpec, self.spec.task)

@@ -130,10 +130,8 @@ class LiveExplorer(Explorer):
             )
         is_on_cpu = predictor.device.type == "cpu"
         self.model = explainer.model if is_on_cpu else copy.deepcopy(explainer.model).to("cpu")
-        mean, std = predictor.spec.data.mean, predictor.spec.data.std
-        assert mean is not None, "the configuration of a run is resolved"
-        assert std is not None
-        self.mean, self.std = mean, std
+        data = predictor.spec.data
+        self.mean, self.std = data.mean or (), data.std or ()
         try:
             packed, weights = pack_model(self.model, self.mean, self.std)
         except UnknownLayerError as error:
@@ -216,9 +214,7 @@ def explorer_figure(tested: TrainedRun) -> InteractiveFigure:
     return InteractiveFigure(
         title="Explore",
         page=pages.page(scenes, about=f"Attention of {tested.name}"),
-        markup=explorer.markup,
-        style=explorer.style,
-        script=explorer.script,
+        **vars(explorer),
         note=f"The attention of every patch of {len(scenes)} test images, the first image of each"
         " of the first classes.",
     )

@@ -53,10 +53,6 @@ class Packer:
         stored.append((halves, values)[kind])
         return [kind, sum(array.size for array in stored[:-1]), values.size]
 
-    def weights(self) -> tuple[bytes, bytes]:
-        halves, floats = (b"".join(map(np.ndarray.tobytes, part)) for part in self.tensors)
-        return halves, floats
-
     def steps(self, layer: nn.Module, slot: str) -> list[Step]:
         if type(layer) not in STEPS:
             raise self.unknown(slot)
@@ -104,11 +100,11 @@ def pack_model(
         "pool": _pool(packer, model.pool),
         "head": packer.steps(model.head, "head"),
     }
-    return packed, packer.weights()
+    halves, floats = (b"".join(map(np.ndarray.tobytes, part)) for part in packer.tensors)
+    return packed, (halves, floats)
 
 
 def _embedding(model: VisionTransformer) -> tuple[Tensor | None, Tensor | None]:
-    """Return the prefix tokens with their positions, and the positions of the patches."""
     parts: list[Tensor] = [part for part in (model.cls_token, model.reg_tokens) if part is not None]
     front = torch.cat(parts, dim=1) if parts else None
     if model.pos_embed is None:

@@ -183,11 +183,7 @@ def make_fragment(
     colours = (255 * colormaps[CMAP](np.arange(256))[:, :3]).round().astype(np.uint8)
     data = {"colours": to_base64(colours), "opening": vars(opening)} | data
     markup = pages.render(f"{__package__}:{template}", data=data, keys=keys)
-    return Fragment(
-        markup=Markup(markup),
-        style=style,
-        script=script,
-    )
+    return Fragment(markup=Markup(markup), style=style, script=script)
 
 
 def pack_scene(scene: Scene) -> dict[str, Any]:

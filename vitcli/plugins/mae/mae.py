@@ -224,13 +224,10 @@ class MaskedTask(Task):
 
     @torch.inference_mode()
     def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
-        model, was_training = cast(MaskedModel, module), module.training
-        device = data.test.pixels.device
+        model, device = cast(MaskedModel, module), data.test.pixels.device
         images = standardize(data.test.pixels[index.to(device)], *self._channels)
         noise = self.held_out_noise(data.test)[index.to(device)]
-        model.eval()
         filled = self.to_pixels(reconstruct(model, images, noise))
-        model.train(was_training)
         shown = self.to_pixels(images)
         count, scale = f"{model.num_masked} of {self.num_patches}", ""
         if model.norm_pix:
@@ -251,9 +248,7 @@ class Mae(MaskedTask):
     He et al. 2022, https://arxiv.org/abs/2111.06377
     """
 
-    @classmethod
-    def make_module(cls, spec: ExperimentSpec) -> MaskedModel:
-        return MaskedModel(spec)
+    make_module = MaskedModel
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         return {"loss": self.network(batch["images"], batch[NOISE]).mean()}
@@ -265,10 +260,7 @@ class Mae(MaskedTask):
 
 
 def mean_errors(outputs: Outputs) -> dict[str, float]:
-    """Return the means of ``reconstruction_errors``, and ``mse_ratio``.
-
-    ``mse_ratio`` is the error as a share of the error of the best baseline.
-    """
+    """Return the means of ``reconstruction_errors``, and the ratio to the best baseline."""
     if not outputs["masked_mse"].isfinite().all():
         raise ValueError("the reconstructions contain infinite or NaN values")
     names = ("masked_mse", *BASELINES)

@@ -5,12 +5,9 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from vitcli.core.metric import error
-from vitcli.core.spec.data import DataSpec
-from vitcli.core.spec.families import VitSpec
-from vitcli.core.spec.model import ModelSpec
+from vitcli.core.spec import DataSpec, ModelSpec, TaskSpec, TrainSpec, VitSpec
 from vitcli.core.spec.slots import PATCH_EMBEDS
-from vitcli.core.spec.task import TaskRow, TaskSpec
-from vitcli.core.spec.train import TrainSpec
+from vitcli.core.spec.task import TaskRow
 
 masked_mse = error(
     name="masked_mse",

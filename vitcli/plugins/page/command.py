@@ -10,12 +10,17 @@ import typer
 from typer import Argument, Option
 
 from vitcli.cli.console import emit, emit_report, is_live, say
-from vitcli.cli.options import Format, Json, OwnRun, output_option
+from vitcli.cli.options import Format, Json, OwnRun, output_option, with_example
 from vitcli.runner.errors import InputError
 from vitcli.runner.report.report import DataTable, Fact, Report, facts_of
 from vitcli.runner.text import printable
 
+if TYPE_CHECKING:
+    from vitcli.runner.overview.progress import Progress, Watcher
+    from vitcli.runner.run.record import RunRecord
 
+
+@with_example("vitcli runs page")
 def page(
     folder: Annotated[
         Path | None,
@@ -29,10 +34,6 @@ def page(
     """Write one HTML page of all runs and studies of a folder.
 
     The page needs no network and no server: open the file in a browser.
-
-    \b
-    Example:
-      vitcli runs page
     """
     from vitcli.plugins.page.page import write_page
     from vitcli.runner.run.folder import RUNS
@@ -74,11 +75,7 @@ def find_watched(name: str | None) -> Path:
     )
 
 
-if TYPE_CHECKING:
-    from vitcli.runner.overview.progress import Progress, Watcher
-    from vitcli.runner.run.record import RunRecord
-
-
+@with_example("vitcli runs watch --once")
 def watch(
     study: Annotated[
         str | None,
@@ -96,10 +93,6 @@ def watch(
 
     It ends when every trial has a result. Ctrl-C ends it earlier; the training continues. In a pipe
     it prints the progress once.
-
-    \b
-    Example:
-      vitcli runs watch --once
     """
     from vitcli.runner.overview.progress import Watcher, summary
 

@@ -70,7 +70,6 @@ def write_page(folder: Path, output: Path | None = None) -> tuple[Path, dict[str
 
 
 def collect(folder: Path, page: Path) -> dict[str, Any]:
-    """Return the studies and runs below a folder as JSON values, in the order of ``in_order``."""
     studies = find_studies(folder)
     defaults: list[dict[str, Any]] = []
     kinds: dict[frozenset[str], int] = {}  # of equal fields, so that no run gets another one's

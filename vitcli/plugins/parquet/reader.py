@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,8 +64,7 @@ def unpacked_folders(path: Path) -> list[Path]:
 
 
 def cache_folder(kind: str, name: str) -> Path:
-    digest = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()
-    return cache_root() / kind / digest[:12]
+    return cache_root() / kind / files.sha256(name.encode(errors="surrogateescape"))[:12]
 
 
 def _cached(place: Path, stamp: str) -> PictureFolder | None:

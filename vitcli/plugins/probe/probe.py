@@ -3,7 +3,6 @@
 Axes: N images, F features, K classes.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,13 +17,10 @@ from vitcli.core.metrics.linear_probe import apply, linear_probe
 from vitcli.runner.data.arrays import keep_labels
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.scores import interval_fact
-from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
+from vitcli.runner.evaluate.trained_run import OnStage, TrainedRun, load_trained_run
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, hidden
 from vitcli.runner.text import quantity
-
-OnStage = Callable[[str, int, int], None]
-"""Gets the name of a stage, how many of its parts are done, and how many there are at most."""
 
 
 def probe_run(
@@ -40,8 +36,7 @@ def probe_run(
 
     Returns the report, and the accuracy. The encoder with the initial weights of the run's seed is
     probed, too, for comparison. ``labels`` is the number of training images to learn from, balanced
-    by class and chosen by content as ``data.labels`` chooses them. ``options`` are those of
-    ``load_trained_run``.
+    by class and chosen by content.
     """
     if split == "train":
         raise ConfigError("--probe learns from the training images; take --split test or val")
@@ -80,9 +75,7 @@ def _score(
     images: tuple[Images, Images],
     on_stage: OnStage,
 ) -> tuple[dict[str, Any], int, str]:
-    """Return the score of a probe on one encoder, the number of its features, and how the strength
-    of its regularisation was chosen.
-    """
+    """Return a probe's score on one encoder, the number of features, and how its L2 was chosen."""
     task, (train, test) = run.task(module), images
     total = len(train) + len(test)
     stage = f"{encoder}: features of {quantity(total, 'image')}"

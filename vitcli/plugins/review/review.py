@@ -4,7 +4,7 @@ Axes: N images, C channels, H W pixels, K classes, gh gw patch grid.
 """
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from torch import Tensor
 from vitcli.core.data.batches import limit_images
 from vitcli.core.data.source import Images, evenly_spaced
 from vitcli.core.inspect.maps import METHODS, MapRequest, default_method, states_all
-from vitcli.core.metrics.classification import rank_by_self_confidence
 from vitcli.core.metrics.linear_probe import HELD_OUT, cross_validated
 from vitcli.core.models.image_model import MappedModel
 from vitcli.runner.attn_map.overlay import OPACITY, map_scale
@@ -31,7 +30,7 @@ from vitcli.runner.data.picture_reader import list_pictures
 from vitcli.runner.data.pictures import Box, picture_bytes, picture_to_draw
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.scores import why_uncalibrated
-from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
+from vitcli.runner.evaluate.trained_run import OnStage, TrainedRun, load_trained_run
 from vitcli.runner.figure_style import CMAP
 from vitcli.runner.files import commit, policy_hash
 from vitcli.runner.report import pages
@@ -39,8 +38,6 @@ from vitcli.runner.report.report import DataTable, Fact, Report, hidden
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.text import portable, quantity
 
-OnStage = Callable[[str, int, int], None]
-"""Gets the name of a stage, how many of its parts are done, and how many there are at most."""
 SHOWN = 24
 MOST_LABELS = 20_000
 """Largest number of training images whose labels are checked. Their features take a minute or two
@@ -69,11 +66,7 @@ class Doubt:
 
 
 def review_run(
-    name: str,
-    *,
-    data_dir: Path | None = None,
-    on_stage: OnStage = lambda *_: None,
-    **options: Any,
+    name: str, *, data_dir: Path | None = None, on_stage: OnStage = lambda *_: None, **options: Any
 ) -> tuple[TrainedRun, Report, float]:
     """Write the page of a run; return the run, the report and the accuracy on test images."""
     spec = find_run(name).spec()
@@ -100,8 +93,9 @@ def review_run(
     if len(checked):
         part = train[checked]
         differing, known = _wrong(found, _unseen_logits(found, part, on_stage), part.labels)
-        order, _ = rank_by_self_confidence(known[differing], part.labels[differing])
-        suspect = checked[differing[order]].tolist()
+        # By self-confidence (Northcutt et al. 2021, https://arxiv.org/abs/1911.00068)
+        confidence = known[differing, part.labels[differing]]
+        suspect = checked[differing[confidence.argsort(stable=True)]].tolist()
         unseen = known.new_full((len(train), known.shape[1]), torch.nan)
         unseen[checked] = known
     on_stage("training images that look the same", 0, 1)
@@ -137,11 +131,13 @@ def report_of(
         suspects = f"{numbers['num_suspects']:,} of {total}, by probes that have not seen them"
     if numbers["num_copies"] is not None:
         copies = quantity(numbers["num_copies"], "pair")
-    shown = {
-        "num_errors": ("errors", None, f"of {quantity(numbers['num_test'], 'test image')}"),
-        "num_suspects": ("suspect labels", suspects, ""),
-        "num_copies": ("copies with two labels", copies, ""),
-    }
+    tested = f"of {quantity(numbers['num_test'], 'test image')}"
+    shown = [
+        Fact("num_errors", numbers["num_errors"], label="errors", about=tested),
+        Fact("num_suspects", numbers["num_suspects"], label="suspect labels", text=suspects),
+        Fact("num_copies", numbers["num_copies"], label="copies with two labels", text=copies),
+    ]
+    names = {fact.name for fact in shown}
     rows = [
         {"list": name} | {field: getattr(doubt, field) for field in DOUBT}
         for name, doubts in lists.items()
@@ -150,11 +146,8 @@ def report_of(
     return Report(
         facts=[
             Fact("run", str(run.path), text=run.name),
-            *(
-                Fact(name, numbers[name], label=label, text=text, about=about)
-                for name, (label, text, about) in shown.items()
-            ),
-            *hidden(**{name: value for name, value in numbers.items() if name not in shown}),
+            *shown,
+            *hidden(**{name: value for name, value in numbers.items() if name not in names}),
         ],
         tables=[DataTable("pictures", ["list", *DOUBT], rows, is_shown=False)],
     )
@@ -262,10 +255,7 @@ def write_review(
     lists: Mapping[str, Sequence[Doubt]],
     review: Mapping[str, Any],
 ) -> Path:
-    """Write the page into the run folder, for a bundled model into the current one; return it.
-
-    The page is one file. It needs no network, and its only script saves the corrections.
-    """
+    """Write the page into the run folder, for a bundled model into the current one; return it."""
     run, data = found.run, found.spec.data
     path = Path(PAGE) if run.is_bundled else run.path / PAGE
     name = data.name

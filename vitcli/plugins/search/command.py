@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument
 
 from vitcli.cli import complete
+from vitcli.cli import options as shared
 from vitcli.cli.console import emit_exactly, emit_report, line_width, say
 from vitcli.cli.engines import Gpus, Place, check_engine, check_folders, takes_options
-from vitcli.cli.options import DryRun, Json, Sets, Status, exclude, output_option, with_code
+from vitcli.cli.options import exclude, output_option, with_code, with_example
 from vitcli.plugin import load_target
 from vitcli.runner.engines.engine import ENGINES, LOCAL
 from vitcli.runner.errors import ConfigError, PartlyError
@@ -26,44 +27,36 @@ if TYPE_CHECKING:
 
 NUM_BEST = 10
 
-
-def complete_name(incomplete: str) -> list[str]:
-    return complete.of_kind(incomplete, "search")
-
-
 Name = Annotated[
     str,
     Argument(
         metavar="SEARCH",
         help="Search name ('vitcli experiments ls' lists them) or file.",
-        autocompletion=complete_name,
+        autocompletion=lambda incomplete: complete.of_kind(incomplete, "search"),
     ),
 ]
 Output = Annotated[Path | None, output_option("FOLDER", "Folder of the search.", "runs/...")]
 
 
+@with_example("vitcli search search-quickstart --dry-run")
 @takes_options
 @with_code
 def search(
     name: Name,
-    sets: Sets = None,
+    sets: shared.Sets = None,
     *,
     options: "Options",
     engine: Place = LOCAL,
     gpus: Gpus = None,
     output: Output = None,
-    dry_run: DryRun = False,
-    status: Status = False,
-    json: Json = False,
+    dry_run: shared.DryRun = False,
+    status: shared.Status = False,
+    json: shared.Json = False,
 ) -> None:
     """Search a space of configurations for the best one.
 
     Validation images decide; no test image is read. The last line names the study that tests the
     best configuration. Run the command again to continue.
-
-    \b
-    Example:
-      vitcli search search-quickstart --dry-run
     """
     from vitcli.plugins.search.definition import load_search
     from vitcli.runner.data.find import refuse_unused_folder

@@ -58,6 +58,7 @@ class SearchResult(StudyResult):
     compares: ClassVar[bool] = False
     baseline: ClassVar[str] = "default"
     changes: ClassVar[str] = "Fields that the search varies"
+    figures: ClassVar[tuple[str, ...]] = ("pareto",)
 
     searched: Searched
 
@@ -71,10 +72,6 @@ class SearchResult(StudyResult):
         return self.searched.space
 
     @property
-    def figures(self) -> tuple[str, ...]:
-        return ("pareto",)
-
-    @property
     def front(self) -> list[VariantResult]:
         """Return the rows that no smaller model beats, the best score first."""
         front: list[VariantResult] = []
@@ -85,7 +82,6 @@ class SearchResult(StudyResult):
         return front
 
     def own_table(self) -> Table:
-        """Return a table with a trial a row, without a comparison."""
         scale, digits = self.headline.scale, self.headline.digits
         fields, front = tuple(self.searched.space), {row.variant for row in self.front}
         ends = [field.rpartition(".")[2] for field in fields]
@@ -149,6 +145,8 @@ def make_document(trials: "Trials") -> SearchResult:
     records = {folder: trials.record(folder) for folder in asked}
     parameters = trials.read_plan()["parameters"]
     points = [trials.trial(dict(question.params)) for question in asked.values()]
+    words = config.typed_command("search", config.typed_name(search.path))
+    words = [str(portable(word)) for word in words] + config.typed_changes(search.typed)
     study = study_result(
         {point.variant: [records[point.folder]] for point in points},
         rows={
@@ -163,15 +161,7 @@ def make_document(trials: "Trials") -> SearchResult:
         name=search.name,
         question=search.purpose.question,
         hypothesis=search.purpose.hypothesis,
-        command=shlex.join(
-            [
-                *map(
-                    str,
-                    map(portable, config.typed_command("search", config.typed_name(search.path))),
-                ),
-                *config.typed_changes(search.typed),
-            ]
-        ),
+        command=shlex.join(words),
         threads=search.threads,
         num_comparisons=len(points),
     )

@@ -91,7 +91,6 @@ class EvolutionSampler(RandomSampler):
         self._draws = np.random.default_rng(seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> Distributions:
-        """Return the whole space, so that all fields of a point are drawn together."""
         return self._space
 
     def sample_relative(

@@ -33,10 +33,7 @@ class ClassifyingAutoencoder(MaskedModel):
     def forward(  # type: ignore[override]
         self, images: Tensor, others: Tensor | None = None, noise: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the logits (B, K); with noise (B, P) also the errors (B,) of the masked patches.
-
-        The masks of ``others`` (B, C, H, W) are a function of the noise.
-        """
+        """Return the logits (B, K); with noise (B, P) also the errors (B,) of masked ``others``."""
         logits: Tensor = self.encoder(images)
         if others is None or noise is None:
             return logits
@@ -54,14 +51,12 @@ class Ssat(MaskedTask, Classify):
     cannot be predicted.
     """
 
+    make_module = ClassifyingAutoencoder
+
     def __init__(self, spec: ExperimentSpec, module: nn.Module) -> None:
         super().__init__(spec, module)
         self._passes: dict[int, EpochPlan] = {}
         """Tables of the last passes through the unlabelled images, by number."""
-
-    @classmethod
-    def make_module(cls, spec: ExperimentSpec) -> ClassifyingAutoencoder:
-        return ClassifyingAutoencoder(spec)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         logits, errors = self.network(batch["images"], batch[OTHERS], batch[NOISE])
@@ -116,9 +111,8 @@ class Ssat(MaskedTask, Classify):
         others = {k.removeprefix(PREFIX): rows[k] for k in rows if k.startswith(PREFIX)}
         if not others:
             others = {name: rows[name] for name in rows if name not in UNPREDICTABLE}
-        made = self.augmented_batch(
-            images, others, self._augment_others, self._channels, data.num_classes
-        )
+        augment = self._augment_others
+        made = self.augmented_batch(images, others, augment, self._channels, data.num_classes)
         return batch | {OTHERS: made["images"]}
 
     def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:

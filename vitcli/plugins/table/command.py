@@ -10,13 +10,17 @@ from typer import Argument, Option
 
 from vitcli.cli.ablate import refuse_gaps
 from vitcli.cli.console import emit_exactly, line_width, say
-from vitcli.cli.options import Caption, Details, Json, output_option, refuse_caption
+from vitcli.cli.options import Caption, Details, Json, output_option, refuse_caption, with_example
 from vitcli.runner.report.tables import csv_text
 from vitcli.runner.text import portable
 
 Column = partial(Option, metavar="COLUMN")
 
 
+@with_example(
+    "vitcli table results.csv",
+    "vitcli table wandb_export.csv --variant model --score val_acc -o report",
+)
 def table(
     results: Annotated[Path, Argument(metavar="FILE", help="CSV file, one trial a row.")],
     score: Annotated[str | None, Column(help="Column of the score, if it is not score.")] = None,
@@ -54,11 +58,6 @@ def table(
 
     The table, the statistics and the refusals are those of 'vitcli ablate'. Nothing is trained. A
     message says how the scores were read. Exports of W&B, MLflow, pandas and Excel can be read.
-
-    \b
-    Example:
-      vitcli table results.csv
-      vitcli table wandb_export.csv --variant model --score val_acc -o report
     """
     from vitcli.plugins.table.results_file import Choices, read_text
     from vitcli.runner.study.page import publish_outside

@@ -329,10 +329,7 @@ def _may_be_seed(text: str) -> bool:
 
 
 def _refuse_hidden_folds(
-    name: str,
-    header: Sequence[str],
-    uses: Sequence[str],
-    body: Sequence[tuple[str, list[str]]],
+    name: str, header: Sequence[str], uses: Sequence[str], body: Sequence[tuple[str, list[str]]]
 ) -> None:
     """Refuse rows that another column calls folds: no seed says that they share training data."""
     variants = [cells[uses.index("variant")] for _, cells in body]

@@ -184,11 +184,6 @@ class TimmModel(MappedModel):
             read[:, : 2 if hasattr(self.net, "dist_token") else 1] = 1
         return read / read.sum(1, keepdim=True)
 
-    def attention_weights(
-        self, images: Tensor, layers: Sequence[int] | None = None
-    ) -> dict[int, Tensor]:
-        return self.forward_with_weights(images, layers)[1]
-
     def forward_with_weights(
         self, images: Tensor, layers: Sequence[int] | None = None
     ) -> tuple[Tensor, dict[int, Tensor]]:
@@ -274,10 +269,7 @@ def hub_file(name: str, offline: bool, on_message: Listener) -> Path:
 
 
 def load_timm(
-    model: ImageModel,
-    source: RunDir | Path,
-    on_message: Listener,
-    class_names: Sequence[str],
+    model: ImageModel, source: RunDir | Path, on_message: Listener, class_names: Sequence[str]
 ) -> None:
     """Copy the weights of a run or file, which timm renames and resizes as it does for its own.
 
@@ -288,11 +280,8 @@ def load_timm(
     config, name = timm_config(model.spec.name or ""), f"{PREFIX}{model.spec.name}"
     own = model.state_dict()
     if isinstance(source, RunDir):
-        found, prefix, source_name = (
-            encoder_weights(source, on_message=on_message),
-            NET,
-            source.name,
-        )
+        found = encoder_weights(source, on_message=on_message)
+        prefix, source_name = NET, source.name
     else:
         found, source_name = read_tensors(source), str(source)
         prefix = prefix_of(found, {key.removeprefix(NET) for key in own}, source)

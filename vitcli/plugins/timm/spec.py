@@ -46,7 +46,6 @@ ROW = FamilyRow(
     weights="vitcli.plugins.timm.model:WEIGHTS",
 )
 
-
 PREFIX = "timm:"
 
 

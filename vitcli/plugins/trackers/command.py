@@ -5,17 +5,19 @@ from typing import Annotated, Literal
 
 from typer import Option
 
+from vitcli.cli import options as shared
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import Json, Offline, OwnRun, check_trackers, exclude, output_option
+from vitcli.cli.options import check_trackers, exclude, output_option, with_example
 from vitcli.runner.errors import UserError, summarize_failures
 from vitcli.runner.report.report import Fact, Report
 from vitcli.runner.text import quantity
 
 
+@with_example("vitcli runs export --format csv -o table")
 def export(
     runs: Annotated[
         list[str] | None,
-        OwnRun(help="Runs, or folders of runs and studies.", show_default="runs"),
+        shared.OwnRun(help="Runs, or folders of runs and studies.", show_default="runs"),
     ] = None,
     form: Annotated[
         Literal["csv", "wandb", "mlflow", "trackio"],
@@ -24,15 +26,10 @@ def export(
     output: Annotated[
         Path | None, output_option("FOLDER", "Folder of the CSV files.", "runs-csv")
     ] = None,
-    offline: Offline = False,
-    json: Json = False,
+    offline: shared.Offline = False,
+    json: shared.Json = False,
 ) -> None:
-    """Write runs as CSV files, or send them to a tracker.
-
-    \b
-    Example:
-      vitcli runs export --format csv -o table
-    """
+    """Write runs as CSV files, or send them to a tracker."""
     from vitcli.plugins.trackers.trackers import replay, sound_record, write_csv
     from vitcli.runner.run.folder import find_runs
 

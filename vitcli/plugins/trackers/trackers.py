@@ -1,6 +1,5 @@
 """Runs for other programs: as CSV files, and in trackers, live or afterwards. No torch."""
 
-import hashlib
 import json
 import os
 import shlex
@@ -10,7 +9,7 @@ from typing import Any
 
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.experiment.config import flatten
-from vitcli.runner.files import commit, make_folder, make_output_folder, require_replaceable
+from vitcli.runner.files import commit, make_folder, make_output_folder, require_replaceable, sha256
 from vitcli.runner.report.tables import to_csv
 from vitcli.runner.run.compare import FACTS, MEASURES, task_measures
 from vitcli.runner.run.folder import RUNS, RunDir
@@ -31,9 +30,7 @@ def sound_record(run: RunDir) -> RunRecord:
 
 def run_id(run: RunRecord) -> str:
     """Return the same text for a training and what continues it, another after ``--rerun``."""
-    return hashlib.sha256(
-        f"{printable(run.name)} {run.session.started or ''}".encode()
-    ).hexdigest()[:16]
+    return sha256(f"{printable(run.name)} {run.session.started or ''}".encode())[:16]
 
 
 def group(run: RunRecord) -> str:

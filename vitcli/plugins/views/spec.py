@@ -1,19 +1,15 @@
 """Fields of every task that compares views of an image."""
 
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from vitcli.core.metric import accuracy_of_outputs
-from vitcli.core.spec.data import AugmentSpec, DataSpec
-from vitcli.core.spec.model import ModelSpec, PatchSpec
+from vitcli.core.spec import AugmentSpec, DataSpec, ModelSpec, PatchSpec, TaskSpec, TrainSpec
 from vitcli.core.spec.rows import AcceptsList, Probability
-from vitcli.core.spec.task import TaskSpec
-from vitcli.core.spec.train import TrainSpec
 
 knn_accuracy = accuracy_of_outputs(name="knn_accuracy", label="k-NN accuracy", short="k-NN")
 """Accuracy of ``core.metrics.knn.leave_one_out_knn`` on the features of a split."""
-
 
 Area = Annotated[float, Field(gt=0, le=1)]
 Areas = Annotated[tuple[Area, Area], AcceptsList]
@@ -22,6 +18,7 @@ Areas = Annotated[tuple[Area, Area], AcceptsList]
 class ViewsSpec(TaskSpec):
     """Random views of an image: large global crops, and smaller local crops."""
 
+    compares_images: ClassVar[bool] = True
     num_global: int = Field(2, ge=2, le=16)
     """Number of global crops of each image."""
     global_size: int | None = Field(None, ge=1, le=1024)
@@ -47,10 +44,6 @@ class ViewsSpec(TaskSpec):
     """Probability that a view is blurred."""
     solarize: Probability = 0.2
     """Probability that light pixels are inverted; only in the second global crop."""
-
-    @property
-    def compares_images(self) -> bool:
-        return True
 
     def check(self, model: ModelSpec, data: DataSpec, train: TrainSpec) -> None:
         if data.augment != AugmentSpec():

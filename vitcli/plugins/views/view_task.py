@@ -49,8 +49,7 @@ def view_rows(
 ) -> EpochPlan:
     """Return the order and all random parameters of an epoch's views, on the CPU.
 
-    ``global.NAME`` and ``local.NAME`` are the tables of :func:`draw_views`. ``size`` is that of the
-    images.
+    ``global.NAME`` and ``local.NAME`` are the tables of :func:`draw_views`.
     """
     order = epoch_order(num_images, seed, epoch)
     rows = {"index": order}
@@ -313,18 +312,14 @@ class ViewTask(Task):
             kinds[kind] = views.unflatten(0, batch[name].shape[:2])
         images = data.normalize(pixels)
         found: dict[str, Picture] = {"views": picture_views(self.to_pixels(images).cpu(), kinds)}
-        encoder = self.encoder(module)
-        was_training = encoder.training
-        similarity = picture_similarity(encoder.eval(), images)
-        encoder.train(was_training)
+        similarity = picture_similarity(self.encoder(module), images)
         return found | ({"similarity": similarity} if similarity else {})
 
 
 def picture_views(pixels: Tensor, kinds: dict[str, Tensor]) -> Grid:
     """Return images (R, 3, H, W) uint8 beside their views.
 
-    ``kinds`` has for each kind of view its pixels (R, V, 3, h, w) uint8. They are enlarged to the
-    size of the images.
+    ``kinds`` has for each kind of view its pixels (R, V, 3, h, w) uint8, which are enlarged.
     """
     size = (pixels.shape[-2], pixels.shape[-1])
     columns, cells = ["image"], [pixels[:, None]]

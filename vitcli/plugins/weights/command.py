@@ -9,7 +9,7 @@ from vitcli.cli import complete
 from vitcli.cli import options as shared
 from vitcli.cli.chosen import load_changed
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import output_option, refuse_empty, run_folder
+from vitcli.cli.options import output_option, refuse_empty, run_folder, with_example
 from vitcli.runner.report.report import Report, facts_of
 
 Source = Annotated[
@@ -34,6 +34,7 @@ ClassOrder = Annotated[
 ]
 
 
+@with_example("vitcli import vit.pt cifar10-tiny")
 def import_(
     source: Source,
     experiment: As,
@@ -50,10 +51,6 @@ def import_(
     The model has the names of timm's VisionTransformer or those of vitcli, and the sizes of
     the experiment. Images are normalised as in the experiment, or as an export of vitcli
     states. If the weights need another normalisation, set data.mean and data.std.
-
-    \b
-    Example:
-      vitcli import vit.pt cifar10-tiny
     """
     from vitcli.plugins.weights.tensors import import_weights
     from vitcli.runner.experiment.config import parse_sets

@@ -219,8 +219,7 @@ def timm_arguments(spec: VitSpec, num_classes: int) -> dict[str, Any]:
 def timm_state(encoder: VisionTransformer, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of a plain ViT with the names and shapes of timm.
 
-    The patch embedding becomes a convolution (D, C, P, P). Constant positions become a table
-    (1, N, D).
+    Patches become a convolution (D, C, P, P), and constant positions a table (1, N, D).
     """
     size = encoder.spec.patch_size
     patches = state[PATCHES].reshape(encoder.spec.embed_dim, -1, size, size)
@@ -278,9 +277,8 @@ def import_weights(
         on_message=on_message,
     )
     spec = resolve(experiment.spec, data)
-    order_classes(
-        weights, spec.data.class_names or (), stated.get("classes"), class_order, on_message
-    )
+    names = spec.data.class_names or ()
+    order_classes(weights, names, stated.get("classes"), class_order, on_message)
     values = flatten(spec.model_dump(mode="json"))
     used = [f"{k}={values[k]}" for k in UNRECORDED if k in values and stated.get(k) != values[k]]
     if used:

@@ -28,6 +28,8 @@ from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import RunRecord, describe_other_images, read_record
 from vitcli.runner.text import Listener, ignore_message
 
+OnStage = Callable[[str, int, int], None]
+"""Gets the name of a stage, how many of its parts are done, and how many there are at most."""
 MAX_BATCH = 50
 MAX_BYTES = 2**28
 """Largest size of the attention weights of a batch."""
