@@ -58,6 +58,7 @@ FIGURES |= {
 }
 INTERACTIVE = Registry[Callable[[TrainedRun], InteractiveFigure]]("interactive figure")
 NUMBERS = "numbers.json"
+COMMAND = rb'"command": "vitcli visualize '
 PAGE = "index.html"
 TITLE = b": figures of the model</title>"
 PICTURES = "pictures"
@@ -100,7 +101,7 @@ def visualize_runs(
     """Draw the figures of each readable run below ``output``, and write one page about all runs."""
     if output.exists() and not output.is_dir():
         raise ConfigError(f"-o {output}: not a folder")
-    require_replaceable(output / PAGE, lambda content: TITLE in content, "page of figures")
+    require_replaceable(output / PAGE, "page of figures", TITLE)
     done: list[VisualizedRun] = []
     failed: list[UserError] = []
     folders: set[Path] = set()
@@ -134,8 +135,14 @@ def visualize(
 ) -> VisualizedRun:
     """Draw figures into ``folder``; tell ``on_figure`` each, or why there is none."""
     make_output_folder(folder)
+    files = {"numbers": folder / NUMBERS}
+    require_replaceable(files["numbers"], "list of numbers", COMMAND)
+    for path in () if files["numbers"].exists() else sorted(folder.iterdir()):
+        if path.suffix in (f".{form}", ".html"):
+            raise ConfigError(f"{path}: vitcli did not write this file; choose another folder")
+    described = describe_run(tested, names)
+    commit_json(files["numbers"], described)  # from here on, the figures in the folder are vitcli's
     figures: dict[str, RunFigure] = {}
-    files: dict[str, Path] = {}
     skipped: dict[str, str] = {}
     pngs: dict[str, bytes] = {}
     interactive: dict[str, InteractiveFigure] = {}
@@ -164,8 +171,7 @@ def visualize(
             skipped[asked] = str(error)
             on_figure(asked, f"none: {error}")
     measured = {name: figure.numbers for name, figure in figures.items() if figure.numbers}
-    numbers = describe_run(tested, names) | measured
-    files["numbers"] = folder / NUMBERS
+    numbers = described | measured
     commit_json(files["numbers"], numbers)
     return VisualizedRun(
         tested=tested,
