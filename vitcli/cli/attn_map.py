@@ -258,9 +258,9 @@ def is_file_name(output: Path) -> bool:
 
 
 def require_free(target: Path, pictures: Sequence[Path]) -> None:
-    require_replaceable(target, "map", MAP)
     if target.exists() and any(map(target.samefile, pictures)):
         raise ConfigError(f"-o {target} would overwrite the picture; choose another name")
+    require_replaceable(target, "map", MAP)
 
 
 def is_free(target: Path, pictures: Sequence[Path]) -> bool:

@@ -77,7 +77,7 @@ def test_what_is_no_run_is_said(here):
         find_run("nothing")
 
 
-def test_a_name_or_a_changed_experiment_has_a_folder_of_its_own():
+def test_a_name_or_a_changed_experiment_has_a_folder_of_its_own(here):
     assert RunDir(Path("-dash")).command("eval") == "vitcli eval ./-dash", "it is no option"
     for command in ("vitcli predict hard", "vitcli predict runs/hard"):
         assert RunDir(RUNS / "hard").command("predict") == command
