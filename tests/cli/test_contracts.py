@@ -6,12 +6,14 @@ import shlex
 import shutil
 import tempfile
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from tests.cli.commands import save_picture, vitcli
 from tests.fabricated import make_run
 from tests.plugin_rows import of
+from vitcli.cli.attn_map import FileFormat
 
 ADVICE = "choose another place with -o"
 WRITING = {
@@ -21,7 +23,7 @@ WRITING = {
     "explain": ("explain scale -o made/scale.txt", "made"),
     "export": ("export cifar10-pocket -o made/weights.safetensors", "made"),
     "page": ("runs page mine -o made/index.html", "made"),
-    "bench": ("bench attention -o made/growth.png", "made"),
+    "bench": ("bench attention --lengths 8,16 -o made/growth.png", "made"),
     "trace": ("bench data --trace -o made/trace.json", "made"),
 }
 
@@ -63,6 +65,46 @@ def test_a_folder_that_cannot_be_written_to_suggests_another(command, monkeypatc
     Path(folder).touch()
     code, error = refused(words)
     assert (code, error.endswith(ADVICE)) == (2, True), error
+
+
+KEPT = {
+    **{f"map.{kind}": f"attn-map x.png -o map.{kind}" for kind in get_args(FileFormat)},
+    "text": "explain scale -o scale.txt",
+    "page": "explain -o page.html",
+    "export": "export cifar10-pocket -o export.safetensors",
+    "card": "export cifar10-pocket --format card -o README.md",
+    "growth": "bench attention --lengths 8,16 --rounds 1 --seconds 0.01 -o growth.svg",
+    "trace": "bench data --rounds 1 --seconds 0.01 --trace -o trace.json",
+    "record": "runs record mine/quickstart/train/seed0 -o record.json",
+}
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("map.png", "map.svg", "map.pdf", "map.npz", "map.json", "record"),
+        *of("live", "map.html"),
+        *of("explain", "text", "page"),
+        *of("exports", "export", "card"),
+        *of("bench", "growth", "trace"),
+    ],
+)
+def test_a_command_replaces_only_a_file_of_its_own(command):
+    words = shlex.split(KEPT[command])
+    file = Path(words[-1])
+    mine = save_picture("y.png", (8, 8))
+    shutil.copy(mine, file)
+    assert vitcli(*words)[0] == 2
+    assert file.read_bytes() == Path(mine).read_bytes()
+    file.unlink()
+    for _ in range(2):
+        assert vitcli(*words)[0] == 0
+
+
+@pytest.mark.plugin("explain")
+def test_a_text_is_not_named_as_a_picture(place):
+    assert vitcli("explain", "scale", "-o", "scale.jpg")[0] == 2
 
 
 NAMING = (

@@ -41,6 +41,20 @@ def test_pictures_of_one_name_do_not_overwrite_each_other(mapped_run):
     assert found == ["x-2-cls.png", "x-3-cls.png", "x-cls.png"]
 
 
+def test_a_map_takes_no_name_of_a_picture(mapped_run):
+    Path("many").mkdir()
+    for name in ("many/a.png", "many/a-cls.png", "many/b.png"):
+        save_picture(name, (9, 9))
+    mine = Path("many/a-cls.png").read_bytes()
+    for words in (["many"], ["many"], ["many/a.png"]):
+        said(0, "attn-map", mapped_run, *words, "-o", "many")
+    assert Path("many/a-cls.png").read_bytes() == mine
+    made = {path.name for path in Path("many").iterdir()} - {"a.png", "a-cls.png", "b.png"}
+    assert made == {"a-2-cls.png", "a-cls-cls.png", "b-cls.png"}
+    for name in ("a.png", "a-cls.png", "a-2-cls.png"):
+        said(2, "attn-map", mapped_run, f"many/{name}", "-o", f"many/{name}")
+
+
 def test_a_bad_picture_is_one_line_and_the_others_are_written(mapped_run):
     Path("bad.png").write_text("words")
     code, out, talk = vitcli("attn-map", mapped_run, "bad.png", "-o", "out")

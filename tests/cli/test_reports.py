@@ -145,5 +145,6 @@ def test_every_form_of_a_report_says_the_same(report_of, command):
             value = row[name]
             if isinstance(value, int | float | list | dict):
                 assert json.loads(cell) == value
+                assert "\\u" not in cell, "letters are readable"
             else:
                 assert cell.removeprefix("'") == (value or "")

@@ -138,3 +138,13 @@ def test_a_page_of_somebody_else_is_not_replaced(run):
         page.write_text(content)
         assert vitcli("visualize", run, "--what", "filters")[0] == code
         assert (page.read_text() == content) == (code == 2)
+
+
+@pytest.mark.parametrize(("file", "code"), [("numbers.json", 2), ("filters.png", 2), ("a.md", 0)])
+def test_a_figure_of_somebody_else_is_not_replaced(run, file, code):
+    mine = Path("figures/one", file)
+    mine.parent.mkdir(parents=True)
+    mine.write_text("{}")
+    for _ in range(2):
+        said(code, "visualize", run, "--what", "filters")
+    assert mine.read_text() == "{}"

@@ -158,7 +158,7 @@ def test_only_files_of_ones_own_kind_are_replaced(tmp_path):
     path = tmp_path / "page.html"
 
     def replace() -> None:
-        require_replaceable(path, lambda content: content.startswith(b"own"), "page")
+        require_replaceable(path, "page", rb"\Aown")
 
     replace()
     for content, is_refused in ((b"", False), (b"own words", False), (b"of a person", True)):

@@ -2,7 +2,8 @@
 
 import json as json_text
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
@@ -14,7 +15,7 @@ from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import Rare, output_option, with_code, with_example
 from vitcli.runner.errors import ConfigError, InputError, summarize_failures
-from vitcli.runner.files import commit, make_output_folder
+from vitcli.runner.files import commit, make_output_folder, require_replaceable
 from vitcli.runner.report.report import DataTable, Report
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ Live = Annotated[
     ),
 ]
 Output = Annotated[Path | None, output_option("FILE|FOLDER", "File or folder to write.", ".")]
+MAP = rb"vitcli attn-map|num_prefix_tokens|explorer-page"
+"""What every file of ``attn-map`` contains: a figure, the numbers of a map, or a page."""
 
 
 @with_example(
@@ -189,6 +192,8 @@ def draw_all(
     done = []
     failures: list[InputError] = []
     taken: set[Path] = set()
+    if output is not None and is_file_name(output):
+        require_free(output, pictures)
     for file in counted(files, len(files), "drawing"):
         try:
             explanation = explainer.explain(file)
@@ -199,9 +204,7 @@ def draw_all(
             say(f"error: {error}")
             failures.append(error)
             continue
-        target = target_of(file, output, ending, taken)
-        if target.exists() and any(map(target.samefile, pictures)):
-            raise ConfigError(f"-o {target} would overwrite the picture; choose another name")
+        target = target_of(file, output, ending, taken, pictures)
         make_output_folder(target.parent)
         commit(target, content)
         run = {"run": str(explainer.predictor.run.path)}
@@ -246,13 +249,28 @@ def is_file_name(output: Path) -> bool:
     return bool(output.suffix) and not output.is_dir()
 
 
-def target_of(picture: str, output: Path | None, ending: str, taken: set[Path]) -> Path:
+def require_free(target: Path, pictures: Sequence[Path]) -> None:
+    if target.exists() and any(map(target.samefile, pictures)):
+        raise ConfigError(f"-o {target} would overwrite the picture; choose another name")
+    require_replaceable(target, "map", MAP)
+
+
+def is_free(target: Path, pictures: Sequence[Path]) -> bool:
+    with suppress(ConfigError):
+        require_free(target, pictures)
+        return True
+    return False
+
+
+def target_of(
+    picture: str, output: Path | None, ending: str, taken: set[Path], pictures: Sequence[Path]
+) -> Path:
     """Return ``-o``, or a free name of the picture and the kind of map, such as ``x-2-cls.png``."""
     if output is not None and is_file_name(output):
         return output
     stem = "stdin" if picture == "-" else Path(picture).stem
     target, number = (output or Path()) / f"{stem}-{ending}", 1
-    while target in taken:
+    while target in taken or not is_free(target, pictures):
         number += 1
         target = target.with_name(f"{stem}-{number}-{ending}")
     taken.add(target)

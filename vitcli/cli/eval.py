@@ -10,6 +10,7 @@ from vitcli.cli import options as shared
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import Rare, exclude, with_code, with_example, with_plugins
 from vitcli.runner.errors import CheckError, ConfigError
+from vitcli.runner.files import require_replaceable
 from vitcli.runner.text import percent
 
 MinAccuracy = Annotated[
@@ -57,6 +58,8 @@ def evaluate(
     if answer is None:
         from vitcli.runner.evaluate.scores import evaluate_run
 
+        if predictions:
+            require_replaceable(predictions, "predictions file", rb"(logits|masked_mse)\.npy")
         measured = evaluate_run(run, tta=tta, predictions=predictions, on_message=say, **common)
         answer = measured.report(), measured.scores.accuracy if measured.scores else None
     report, accuracy = answer

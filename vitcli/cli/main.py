@@ -217,6 +217,9 @@ def refuse(error: Any, context: typer.Context) -> NoReturn:
             if error.option_name in option.opts:
                 words = filter(None, (error.option_name, option.metavar, command.partition(" ")[2]))
                 message += f"; it stands before the command: 'vitcli {' '.join(words)}'"
+        for word in sys.argv[1:]:
+            if word.startswith(error.option_name) and os.path.exists(word):
+                message += f"; for the file, type ./{word}"
     say_error(f"{message[:1].lower()}{message[1:]} (see '{command} --help')")
     raise typer.Exit(2) from error
 

@@ -14,7 +14,7 @@ from vitcli.cli.console import confirmed, emit_exactly, emit_report, say
 from vitcli.cli.options import group, output_option, with_code
 from vitcli.core.metric import Metric, metric_of
 from vitcli.runner.errors import InputError
-from vitcli.runner.files import commit, errors_name, make_output_folder
+from vitcli.runner.files import commit, errors_name, make_output_folder, require_replaceable
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, value_text
 from vitcli.runner.text import duration, natural_key, tera
 
@@ -379,6 +379,8 @@ def record(
     from vitcli.runner.study.repeated_runs import collect_runs
     from vitcli.runner.study.table import to_json
 
+    if output is not None:
+        require_replaceable(output, "record", rb'"statistics": \[')
     document = collect_runs([find_run(run) for run in runs])
     if document.dirty:
         say("note: the code had uncommitted changes; the commit alone does not reproduce the runs")

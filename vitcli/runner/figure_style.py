@@ -44,8 +44,8 @@ STYLE: Any = {
 }
 METADATA: dict[str, dict[str, str | None]] = {
     "png": {},
-    "svg": {"Date": None, "Creator": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None, "Producer": None},
 }
 
 
@@ -53,9 +53,9 @@ def encode(draw: Callable[[], Figure], form: str, *, software: str | None = None
     """Draw a figure in vitcli's style and return the bytes of a png, svg or pdf file.
 
     The file holds no date and no version, and no matplotlibrc changes it. ``software`` is written
-    into a PNG file, and ``software_of`` reads it.
+    into the file, and ``software_of`` reads it from a PNG file.
     """
-    metadata = METADATA[form] | ({"Software": software} if form == "png" else {})
+    metadata = METADATA[form] | {"Software" if form == "png" else "Creator": software}
     with matplotlib.rc_context(), warnings.catch_warnings(), io.BytesIO() as file:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import math
+import mmap
 import os
 import re
 import secrets
@@ -13,7 +14,7 @@ import signal
 import stat
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
@@ -150,14 +151,19 @@ def require_folder(path: Path) -> None:
         raise ConfigError(f"{path}: there is no folder {path.parent}")
 
 
-def require_replaceable(path: Path, is_own: Callable[[bytes], bool], what: str) -> None:
+def require_replaceable(path: Path, what: str, mark: bytes) -> None:
+    """Refuse to replace a file without the mark, a regular expression: vitcli did not write it."""
     if not os.path.exists(path):
         return
     try:
-        content = read_bounded(path, MAX_JSON)
+        with open_regular(path) as file:
+            is_own = not os.fstat(file.fileno()).st_size
+            if not is_own:
+                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                    is_own = re.search(mark, content) is not None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be replaced: {error}") from error
-    if content and not is_own(content):
+    if not is_own:
         raise ConfigError(f"{path}: this file is no {what} of vitcli; choose another name")
 
 

@@ -77,8 +77,11 @@ def test_what_is_no_run_is_said(here):
         find_run("nothing")
 
 
-def test_a_name_or_a_changed_experiment_has_a_folder_of_its_own():
+def test_a_name_or_a_changed_experiment_has_a_folder_of_its_own(here):
     assert RunDir(Path("-dash")).command("eval") == "vitcli eval ./-dash", "it is no option"
+    for command in ("vitcli predict hard", "vitcli predict runs/hard"):
+        assert RunDir(RUNS / "hard").command("predict") == command
+        Path("hard").mkdir(exist_ok=True)
     spec = ExperimentSpec(seed=3)
     assert default_path("tiny", spec, changed=False) == Path("runs/tiny/train/seed3")
     changed = default_path("tiny", spec, changed=True)

@@ -116,6 +116,9 @@ def test_a_lens_counts_right_classes_and_those_of_the_last_layer():
     logits.scatter_(2, said[..., None], 1.0)
     lens = read_lens(logits, torch.tensor([1, 1, 1, 0]))
     assert [round(mean) for mean, _ in lens.accuracy] == [25, 50, 50]
+    assert min(error for _, error in lens.accuracy) > 30
+    certain = read_lens(logits[1:2].expand(16, -1, -1), torch.ones(16, dtype=torch.long))
+    assert certain.accuracy[0] == pytest.approx((100, 9.68), abs=0.01), "as that of eval"
     assert lens.agreement == [75, 50, 100]
     assert lens.settled == 0
     assert replace(lens, agreement=[100, 20, 60, 100]).settled == 2

@@ -30,7 +30,7 @@ from vitcli.core.torch_use import autocast_to
 from vitcli.plugins.bench.training import timed, turns
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.figure_style import METADATA, MUTED, encode
-from vitcli.runner.files import commit, make_output_folder
+from vitcli.runner.files import commit, make_output_folder, require_replaceable
 from vitcli.runner.limits import available_memory
 from vitcli.runner.machine import device as machine
 from vitcli.runner.machine.kernels import BACKENDS, NoKernelsError
@@ -235,15 +235,19 @@ too, for readers without colours."""
 KERNEL_LINES = {"fused": ("s", "--"), "native": ("D", ":")}
 """Marker and line of the kernels other than the plain one."""
 
+SOFTWARE = "vitcli bench attention"
+
 
 def prepare_figure(path: Path) -> None:
     if path.suffix[1:] not in METADATA:
         raise ConfigError(f"-o {path}: name it .{', .'.join(METADATA)}")
+    require_replaceable(path, "figure", SOFTWARE.encode())
     make_output_folder(path.parent)
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    commit(path, encode(partial(_draw_growth, result), path.suffix[1:]))
+    figure = partial(_draw_growth, result)
+    commit(path, encode(figure, path.suffix[1:], software=SOFTWARE))
 
 
 def _draw_growth(result: dict[str, Any]) -> Figure:

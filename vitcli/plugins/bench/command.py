@@ -12,7 +12,7 @@ from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import Device, Format, Sets, group, output_option, with_code
 from vitcli.cli.train import Name, Precision
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.files import make_output_folder
+from vitcli.runner.files import make_output_folder, require_replaceable
 from vitcli.runner.report.report import STREAM, TERA, DataTable, Fact, Field, Report
 
 if TYPE_CHECKING:
@@ -163,6 +163,7 @@ def workload(
     from vitcli.runner.machine.products import warn_if_emulated
 
     if trace:
+        require_replaceable(trace, "trace", b'"traceEvents"')
         make_output_folder(trace.parent)
     changes, options = collect_changes(sets, {"train.precision": precision})
     chosen = load_changed(experiment or "quickstart", changes, options)

@@ -143,15 +143,12 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
 
 
 def refuse_other_files(page: Path | None, leave_out: Path | None) -> None:
-    def leaves_out(content: bytes) -> bool:  # a label was added by a person
-        first, *lines = content.splitlines()
-        is_ours = first == ",".join(CORRECTIONS).encode()
-        return is_ours and all(line.endswith(b",") for line in lines)
-
     if page is not None:
-        require_replaceable(page, lambda content: TITLE.encode() in content, "page")
+        require_replaceable(page, "page", TITLE.encode())
     if leave_out is not None:
-        require_replaceable(leave_out, leaves_out, "list of copies")
+        # A label was added by a person.
+        copies = rb"\A%s(\r?\n.*,)*\s*\Z" % ",".join(CORRECTIONS).encode()
+        require_replaceable(leave_out, "list of copies", copies)
         if page is not None and os.path.realpath(page) == os.path.realpath(leave_out):
             raise ConfigError(f"--page, --leave-out {page}: choose two files")
 

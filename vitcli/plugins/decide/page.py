@@ -20,7 +20,7 @@ MARK = b": a campaign with vitcli</title>"
 def report(root: Path, campaign: Campaign) -> Report:
     """Write the page of a campaign into its folder; return its report."""
     path = root / PAGE
-    require_replaceable(path, lambda content: MARK in content, "page of a campaign")
+    require_replaceable(path, "page of a campaign", MARK)
     tables = [table(name, getattr(campaign, name), campaign) for name in ("ideas", "claims")]
     tried = [idea for idea in campaign.ideas if idea.is_final]
     adopted = sum(idea.adopted for idea in tried)

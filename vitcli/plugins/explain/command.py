@@ -9,7 +9,7 @@ from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit, emit_report, line_width, say
 from vitcli.cli.options import Json, RunOf, exclude, output_option, with_code, with_example
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.files import commit, make_output_folder
+from vitcli.runner.files import commit, make_output_folder, require_replaceable
 from vitcli.runner.report.report import Report, facts_of
 from vitcli.runner.report.tables import make_table, plain
 from vitcli.runner.text import did_you_mean
@@ -35,6 +35,8 @@ FormatOption = Annotated[
     typer.Option("--format", help="Format of the output.", show_default="suffix of -o, or text"),
 ]
 Output = Annotated[Path | None, output_option("FILE", "File to write.", "explain.html for html")]
+PAGE, TEXT = rb'<div class="try">', rb"\ntry  vitcli "
+"""What a page and a text of ``explain`` contain."""
 
 
 @with_example(
@@ -75,16 +77,20 @@ def explain(
         return
     from vitcli.plugins.explain.lesson import lesson_of, page
     from vitcli.plugins.explain.subject import load_subject
+    from vitcli.runner.data.folder import is_picture
     from vitcli.runner.evaluate.weights import default_run
 
     if is_page and output is None:
         output = Path(f"explain{f'-{topic}' if topic else ''}.html")
+    if output is not None:
+        if is_picture(output.name):
+            raise ConfigError(f"-o {output}: not a name of a text; end it in .txt or .html")
+        require_replaceable(output, "page" if is_page else "text", PAGE if is_page else TEXT)
+        make_output_folder(output.parent)
     chosen = chosen or default_run()
     notes: list[str] = []
     photo = pictures[0] if pictures else None
     subject = load_subject(chosen, photo, notes.append if json else say)
-    if output is not None:
-        make_output_folder(output.parent)
     lessons = {name: lesson_of(name, subject) for name in names}
     if json:
         numbers = {name: lesson.numbers for name, lesson in lessons.items()}

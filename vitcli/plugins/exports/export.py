@@ -22,7 +22,13 @@ from vitcli.core.spec import DATA_SETS, FAMILIES, ExperimentSpec
 from vitcli.plugins.weights import tensors as weights
 from vitcli.runner.errors import CheckError, ConfigError, InputError
 from vitcli.runner.evaluate.weights import final_step, load_model
-from vitcli.runner.files import commit, make_output_folder, require_utf8, scratch_folder
+from vitcli.runner.files import (
+    commit,
+    make_output_folder,
+    require_replaceable,
+    require_utf8,
+    scratch_folder,
+)
 from vitcli.runner.report.tables import escape_markdown, markdown_grid
 from vitcli.runner.run.checkpoint import untie_shared_tensors
 from vitcli.runner.run.folder import RESULT, RunDir
@@ -315,6 +321,7 @@ def export_run(
     if path.suffix != form.suffix:
         raise ConfigError(f"-o {path}: the file of --format {name} ends with {form.suffix}")
     require_utf8(path)
+    require_replaceable(path, "export", b"library_name: vitcli" if name == "card" else b"vitcli")
     model = TrainedModel(run=run, spec=run.spec(), encoder=load_model(run, step=final_step(run)))
     make_output_folder(path.parent)
     with scratch_folder() as scratch, torch.no_grad():

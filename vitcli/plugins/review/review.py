@@ -32,7 +32,7 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.scores import why_uncalibrated
 from vitcli.runner.evaluate.trained_run import OnStage, TrainedRun, load_trained_run
 from vitcli.runner.figure_style import CMAP
-from vitcli.runner.files import commit, policy_hash
+from vitcli.runner.files import commit, policy_hash, require_replaceable
 from vitcli.runner.report import pages
 from vitcli.runner.report.report import DataTable, Fact, Report, hidden
 from vitcli.runner.run.folder import RunDir, find_run
@@ -291,6 +291,7 @@ def write_review(
         script=script,
         script_hash=Markup(policy_hash(script)),
     )
+    require_replaceable(path, "page", b": pictures to look at again</title>")
     commit(path, page.encode())
     return path
 

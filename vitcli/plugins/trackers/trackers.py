@@ -17,7 +17,7 @@ from vitcli.runner.run.record import RunRecord, is_number, read_record
 from vitcli.runner.text import portable_fields, printable, without_folders
 
 Listener = Callable[[Any], None]
-FIRST_COLUMNS = b"run,experiment,", b"run,step,"
+FIRST_COLUMNS = rb"\Arun,(experiment|step),"
 
 
 def sound_record(run: RunDir) -> RunRecord:
@@ -90,7 +90,7 @@ def write_csv(runs: Sequence[RunRecord], folder: Path) -> list[Path]:
     make_output_folder(folder)
     files = {folder / "runs.csv": rows, folder / "curves.csv": curves}
     for path in files:
-        require_replaceable(path, lambda content: content.startswith(FIRST_COLUMNS), "table")
+        require_replaceable(path, "table", FIRST_COLUMNS)
     for path, lines in files.items():
         commit(path, to_csv([_cell(value) for value in line] for line in lines).encode())
     return list(files)

@@ -43,7 +43,7 @@ def require_png(path: Path) -> None:
     if path.suffix.lower() != ".png":
         raise ConfigError(f"{path}: the picture is a PNG; name it {path.with_suffix('.png').name}")
     require_folder(path)
-    require_replaceable(path, lambda content: "\0".join(MARK).encode() in content, "sheet")
+    require_replaceable(path, "sheet", "\0".join(MARK).encode())
 
 
 def contact_sheet(data: DataSet) -> Image.Image:

@@ -210,7 +210,7 @@ def csv_rows(report: Report) -> Iterator[Sequence[Any]]:
 
 def _raw(value: Any) -> Any:
     is_json = isinstance(value, bool | Mapping | list | tuple)
-    return json.dumps(value, default=str) if is_json else value
+    return json.dumps(value, default=str, ensure_ascii=False) if is_json else value
 
 
 def shown_tables(report: Report) -> list[Table]:

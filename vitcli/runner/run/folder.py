@@ -103,7 +103,8 @@ class RunDir:
         ``verb`` is with its options, such as ``train --resume``; on another ``device`` than that of
         the run, it might not continue. With ``of_config``, it takes the run's config.yaml.
         """
-        name = str(self.path / CONFIG) if of_config else self.name
+        is_clear = not Path(self.name).exists()  # else it may also name a folder of pictures
+        name = str(self.path / CONFIG) if of_config else self.name if is_clear else str(self.path)
         name = f"./{name}" if name.startswith("-") else name  # it is no option
         words = ["vitcli", *verb.split(), name, *more]
         words += ["--data-dir", str(data_dir)] if data_dir else []

@@ -15,10 +15,11 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from vitcli.core.inspect.heads import logits_by_layer
+from vitcli.core.metrics.classification import wilson_interval
 from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.figure_style import BLUE, DASHES, MUTED, VERMILION, bare, wrap_text
 from vitcli.runner.text import one_line
-from vitcli.runner.visualize.figure import RunFigure, mean_and_error, source_of
+from vitcli.runner.visualize.figure import RunFigure, source_of
 
 EXAMPLES = 6
 MAX_COLUMNS = 7
@@ -36,8 +37,8 @@ Example = tuple[np.ndarray, list[tuple[str, float, bool]]]
 class Lens:
     """The predictions from each layer; index 0 is for the embedded patches."""
 
-    accuracy: list[tuple[float, float | None]]
-    """Share of right classes after each layer in percent, and half of its 95 % interval."""
+    accuracy: list[tuple[float, float]]
+    """Share of right classes after each layer in percent, and half of its Wilson 95 % interval."""
     agreement: list[float]
     """Share of images with the class of the last layer, in percent."""
     num_images: int
@@ -88,12 +89,17 @@ def lens_figure(tested: TrainedRun) -> RunFigure:
 def read_lens(logits: Tensor, labels: Tensor) -> Lens:
     """Return the numbers of a lens from logits (n, L + 1, K) and labels (n,)."""
     said = logits.argmax(-1)
-    right = 100 * (said == labels[:, None]).double()
+    count = len(labels)
+    right = (said == labels[:, None]).sum(0).tolist()
+    intervals = [wilson_interval(number, count) for number in right]
     same = 100 * (said == said[:, -1:]).double()
     return Lens(
-        accuracy=[mean_and_error(column) for column in right.T],
+        accuracy=[
+            (100 * number / count, 50 * (high - low))
+            for number, (low, high) in zip(right, intervals, strict=True)
+        ],
         agreement=same.mean(0).tolist(),
-        num_images=len(labels),
+        num_images=count,
     )
 
 
@@ -104,7 +110,7 @@ def _draw_lens(lens: Lens, examples: list[Example]) -> Figure:
     figure = Figure(figsize=size, layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3.4, len(shown) + 0.8])
     means = np.array([mean for mean, _ in lens.accuracy])
-    errors = np.array([error or 0 for _, error in lens.accuracy])
+    errors = np.array([error for _, error in lens.accuracy])
     dots = {"color": BLUE, "marker": "o", "markersize": 4}
     left.errorbar(layers, means, errors, **dots, label="agrees with the true class")
     style = {"color": VERMILION, "linestyle": DASHES[1]}

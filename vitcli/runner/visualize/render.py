@@ -58,6 +58,7 @@ FIGURES |= {
 }
 INTERACTIVE = Registry[Callable[[TrainedRun], InteractiveFigure]]("interactive figure")
 NUMBERS = "numbers.json"
+COMMAND = rb'"command": "vitcli visualize '
 PAGE = "index.html"
 TITLE = b": figures of the model</title>"
 PICTURES = "pictures"
@@ -100,7 +101,7 @@ def visualize_runs(
     """Draw the figures of each readable run below ``output``, and write one page about all runs."""
     if output.exists() and not output.is_dir():
         raise ConfigError(f"-o {output}: not a folder")
-    require_replaceable(output / PAGE, lambda content: TITLE in content, "page of figures")
+    require_replaceable(output / PAGE, "page of figures", TITLE)
     done: list[VisualizedRun] = []
     failed: list[UserError] = []
     folders: set[Path] = set()
@@ -134,7 +135,13 @@ def visualize(
 ) -> VisualizedRun:
     """Draw figures into ``folder``; tell ``on_figure`` each, or why there is none."""
     make_output_folder(folder)
-    drawn = VisualizedRun(tested)
+    numbers = folder / NUMBERS
+    require_replaceable(numbers, "list of numbers", COMMAND)
+    for path in () if numbers.exists() else sorted(folder.iterdir()):
+        if path.suffix in (f".{form}", ".html"):
+            raise ConfigError(f"{path}: vitcli did not write this file; choose another folder")
+    drawn = VisualizedRun(tested, files={"numbers": numbers}, numbers=describe_run(tested, names))
+    commit_json(numbers, drawn.numbers)  # from here on, the figures in the folder are vitcli's
 
     def write(name: str, suffix: str, content: bytes) -> None:
         drawn.files[name] = folder / f"{name}.{suffix}"
@@ -159,10 +166,8 @@ def visualize(
         except (NoFigureError, NoMapError) as error:
             drawn.skipped[asked] = str(error)
             on_figure(asked, f"none: {error}")
-    measured = {name: figure.numbers for name, figure in drawn.figures.items() if figure.numbers}
-    drawn.numbers = describe_run(tested, names) | measured
-    drawn.files["numbers"] = folder / NUMBERS
-    commit_json(drawn.files["numbers"], drawn.numbers)
+    drawn.numbers |= {name: found.numbers for name, found in drawn.figures.items() if found.numbers}
+    commit_json(numbers, drawn.numbers)
     return drawn
 
 

@@ -64,12 +64,13 @@ def curves_figure(tested: TrainedRun) -> RunFigure:
     if tested.spec.task.row.classifies:
         training += ", with augmentation and label smoothing, so they may be worse than test values"
     is_limited = tested.run.spec().train.limit_batches is not None
+    has_test = any("test" in panel.drawn for panel in panels)
     return RunFigure(
         draw_axes=partial(_draw_curves, panels),
         title="Learning curves",
         summary=f"{shown[:1].upper()}{shown[1:]} by epoch.",
         details=f"{training}.",
-        source=source_of(tested, None if is_limited else len(tested.data.test)),
+        source=source_of(tested, len(tested.data.test) if has_test and not is_limited else None),
     )
 
 
