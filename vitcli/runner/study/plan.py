@@ -14,7 +14,7 @@ from vitcli.runner.experiment.resolve import fit_to_data
 from vitcli.runner.experiment.yaml_text import value_at
 from vitcli.runner.files import readable_json
 from vitcli.runner.limits import allowed_cores
-from vitcli.runner.run.folder import RunDir, find_run
+from vitcli.runner.run.folder import RunDir, find_run, list_runs
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.collect import recorded_plan
 from vitcli.runner.study.definition import Study, Trial
@@ -113,7 +113,7 @@ def plan_study(
 def _refuse_other_data(study: Study, root: Path) -> None:
     trials = readable_json(root / PLAN).get("trials", {}).values()
     others = {value_at(trial, "config.data.name") for trial in trials} - {study.data, None}
-    if others:
+    if others and list_runs(root):
         raise ConfigError(
             f"{root} holds the trials of {printable(min(others))}; choose another folder with -o."
             " If its pictures have moved, name them as before, and their new place with --data-dir"
