@@ -68,9 +68,10 @@ def apply_corrections(data: DataSet, corrections: Corrections) -> DataSet:
     train, test = (_corrected(images, corrections) for images in (data.train, data.test))
     val = data.val and _corrected(data.val, corrections)
     lost = {*data.train.labels.tolist()} - {*train.labels.tolist()}
-    if lost or not len(test) or (val is not None and not len(val)):
-        what = "validation picture" if len(test) else "test picture"
-        what = f"training picture of {data.class_names[min(lost)]!r}" if lost else what
+    left = {"test picture": len(test), "validation picture": 1 if val is None else len(val)}
+    empty = [what for what, count in left.items() if not count]
+    if lost or empty:
+        what = f"training picture of {data.class_names[min(lost)]!r}" if lost else empty[0]
         raise InputError(f"data.corrections leave no {printable(what)}; remove some lines")
     return arranged(data.class_names, train, test, val=val)
 

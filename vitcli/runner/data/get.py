@@ -102,7 +102,7 @@ def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> Source:
         if target.is_symlink():
             target.unlink()
         target.mkdir(exist_ok=True)
-        ours = {*Path(row.folder).parts[:1], row.archive or "train", *row.files, "train", "test"}
+        ours = {*Path(row.folder).parts[:1], *row.published, *row.files, "train", "test"}
         for path in (target / name for name in ours):  # other files are a person's
             if path.is_symlink() or path.is_file():
                 path.unlink()
