@@ -71,6 +71,18 @@ def test_rm_empties_the_cache_of_a_data_set_after_asking(pictures):
     assert document("data", "rm", name)["removed"] == []
 
 
+@pytest.mark.parametrize("linked", ["cifar10", "cifar10/train"])
+def test_rm_removes_a_link_but_no_file_behind_it(linked, tmp_path, monkeypatch):
+    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "cache"))
+    link, own = tmp_path / "cache" / "downloads" / linked, tmp_path / "own" / "cat" / "1.png"
+    for path in (link, own):
+        path.parent.mkdir(parents=True)
+    own.write_bytes(b"mine")
+    link.symlink_to(tmp_path / "own")
+    assert document("data", "rm", "cifar10", "--yes")["removed"] == [str(link)]
+    assert (link.is_symlink(), own.read_bytes()) == (False, b"mine")
+
+
 @pytest.mark.parametrize(("in_chans", "size"), [(1, (28, 28)), (3, (100, 80))])
 def test_each_row_shows_the_first_ten_of_its_class(in_chans, size):
     """Every image of class c has the level 20 c + its number; twelve of each of three classes."""

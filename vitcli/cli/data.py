@@ -161,7 +161,7 @@ def rm(name: Name, yes: shared.Yes = False, form: shared.Format = "text") -> Non
 
     check_name(name)
     files = files_in_cache(name)
-    size = sum(path.stat().st_size for path in files)
+    size = sum(path.lstat().st_size for path in files)
     if not files:
         say(f"the cache holds nothing of {name}")
     elif not yes and not confirmed(

@@ -85,6 +85,19 @@ def test_check_leaves_the_copies_out_and_names_the_training_without_them(flawed)
     assert (len(read.train), len(read.val), len(read.test)) == (10, 2, 4)
 
 
+def test_a_validation_picture_that_is_a_training_picture_is_left_out(pictures, here):
+    (pictures / "val" / "dark").mkdir(parents=True)
+    for name in ("train/dark/1.png", "test/dark/2.png"):
+        shutil.copy(pictures / name, pictures / "val" / "dark" / name.replace("/", "-"))
+    assert json.loads(vitcli("check", "pictures", "--json")[1])["num_val"] == 2
+    assert not check_folder(list_pictures("imagefolder:pictures"), print).left_out, "none is left"
+    Image.new("RGB", (8, 8), "white").save(pictures / "val" / "dark" / "other.png")
+    assert vitcli("check", "pictures", "--leave-out", "copies.csv")[0] == 6
+    assert Path("copies.csv").read_text().count("val/") == 2
+    data = DataSpec(name="imagefolder:pictures", corrections="copies.csv", val_split=0.1)
+    assert load_data(data).val.names == ("val/dark/other.png",)
+
+
 def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictures):
     said(0, "data", "check", f"imagefolder:{pictures}")
     shutil.rmtree(pictures / "test" / "dark")

@@ -3,9 +3,10 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.runner.data.conftest import load, spec
+from tests.runner.data.conftest import add, load, spec
 from vitcli.runner.data import picture_reader
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.data.picture_reader import list_pictures
@@ -78,11 +79,29 @@ def test_a_second_copy_in_the_training_set_is_still_a_leak(root):
         (["train/cat/20-0.png,"] * 2, "line 3: .* was named before"),
         ([f"train/cat/20-{i}.png," for i in range(8)], "no training picture of 'cat'"),
         ([f"test/{c}/20-{i}.png," for c in ("cat", "dog") for i in (0, 1)], "no test picture"),
+        ([f"val/{c}/20-0.png," for c in ("cat", "dog")], "no validation picture"),
     ],
 )
 def test_a_line_that_does_not_fit_is_refused(root, lines, said):
+    generator = np.random.default_rng(3)
+    for name in ("cat", "dog"):
+        add(root / "val" / name, 1, generator)
     with pytest.raises(InputError, match=said):
-        load(root, corrections=write(*lines))
+        load(root, corrections=write(*lines), val_split=2)
+
+
+@pytest.mark.parametrize("written", ["A\u030a", "\u212b", "\xc5"])
+def test_a_line_means_the_picture_of_exactly_its_name(root, written):
+    folder, forms = root / "train" / "cat", ("A\u030a", "\u212b")
+    for i, form in enumerate(forms):  # the letter in two of its forms of Unicode
+        (folder / f"20-{i}.png").rename(folder / f"{form}.png")
+    csv = write(f"train/cat/{written}.png,")
+    if written not in forms:
+        with pytest.raises(InputError, match="line 2: 2 pictures"):
+            load(root, corrections=csv)
+        return
+    names = {Path(name).stem for name in load(root, corrections=csv).train.names}
+    assert names & {*forms} == {*forms} - {written}
 
 
 def test_a_file_that_has_moved_is_found_beside_the_pictures(root, tmp_path):
@@ -95,7 +114,10 @@ def test_a_file_that_has_moved_is_found_beside_the_pictures(root, tmp_path):
     with pytest.raises(InputError, match="copy it into that folder"):
         load_data(given, data_dir=moved)
     (tmp_path / "mine.csv").rename(moved / "mine.csv")
-    assert load_data(given, data_dir=moved).data_hash == data.data_hash
+    told: list[str] = []
+    found = load_data(given, data_dir=moved, on_message=told.append)
+    assert found.data_hash == data.data_hash
+    assert any(str(moved / "mine.csv") in text for text in told)
 
 
 @pytest.mark.parametrize(

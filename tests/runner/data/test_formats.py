@@ -27,6 +27,7 @@ from vitcli.runner.data.load import data_status, describe_data, load_data
 from vitcli.runner.data.picture_reader import list_pictures
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.yaml_text import Document, dump
+from vitcli.runner.study.plan import Options, saved_for_training
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -233,6 +234,26 @@ def test_groups_are_not_divided(prefix, pictures, tmp_path):
     assert sorted(tested) == sorted(list_pictures(name).names)
 
 
+@pytest.mark.parametrize(
+    ("fields", "divides"),
+    [({"folds": 2}, True), ({"val_split": 9}, True), ({"val_split": 6}, False), ({}, False)],
+)
+def test_groups_are_part_of_the_hash_where_they_divide(fields, divides, pictures, tmp_path):
+    other = [each._replace(group=f"{each.label} {row % 5}") for row, each in enumerate(pictures)]
+    none = [each._replace(group="") for each in pictures]
+    hashes = []
+    for kind, prefix in ((pictures, "csv"), (pictures, "npz"), (other, "csv"), (none, "csv")):
+        name = WRITERS[prefix](tmp_path / str(len(hashes)), kind)
+        hashes.append(load(name, **fields).data_hash)
+    plain = load(write_folder(tmp_path / "plain", pictures), **fields).data_hash
+    assert [each == plain for each in hashes] == [*[not divides] * 3, True]
+    assert (hashes[0] == hashes[1], hashes[0] == hashes[2]) == (True, not divides)
+    trained = DataSpec(name=f"csv:{tmp_path / '0' / 'lábels.csv'}", **fields)
+    known = saved_for_training(tmp_path / "none", Options(offline=True))._data_hash_of
+    assert known
+    assert known(trained) == hashes[0], "a saved trial is compared with the same hash"
+
+
 WRITTEN = [
     ("5", "5.0", "nan"),
     ("p0", " p0\u00a0", "NA"),
@@ -337,6 +358,24 @@ def test_16_bits_are_divided_by_257_in_arrays_and_in_files(tmp_path):
     files = load(f"imagefolder:{tmp_path / 'pictures'}")
     known = {tuple(image[0].flatten().tolist()) for image in data.train.pixels}
     assert {tuple(image[2].flatten().tolist()) for image in files.train.pixels} <= known
+
+
+@pytest.mark.parametrize(
+    ("dtype", "high", "is_noted"), [("u2", 256, True), ("u1", 2, True), ("u1", 256, False)]
+)
+def test_arrays_without_brightness_are_noted(dtype, high, is_noted, tmp_path):
+    images = GENERATOR.integers(0, high, (20, 9, 8)).astype(dtype)
+    told: list[str] = []
+    load_data(DataSpec(name=save(tmp_path, images=images, labels=LABELS)), on_message=told.append)
+    assert any("black" in text for text in told) == is_noted
+
+
+def test_labels_of_splits_may_be_integers_of_any_kind(tmp_path):
+    images = GENERATOR.integers(0, 256, (20, 9, 8), dtype=np.uint8)
+    splits = {"x_train": images, "y_train": LABELS.astype("u8")}
+    splits |= {"x_test": images[::-1], "y_test": LABELS.astype("i8")}
+    data = load(save(tmp_path, **splits, class_names=np.array(["cat", "dog"])), allow_leaks=True)
+    assert data.class_names == ("cat", "dog")
 
 
 NAMED = {"images": np.zeros((4, 3, 3), "u1"), "labels": np.arange(4) % 2}

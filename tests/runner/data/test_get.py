@@ -169,9 +169,16 @@ def test_a_new_copy_replaces_the_old_one_but_not_what_a_link_leads_to(
     if is_link:
         kept.rename(tmp_path / "elsewhere")
         kept.symlink_to(tmp_path / "elsewhere")
+    else:
+        (kept / "notes.txt").write_text("mine")
+        (kept / "train").rename(tmp_path / "old")
+        (kept / "train").symlink_to(tmp_path / "old")
+        (kept / ARCHIVE).write_bytes(b"older")
     (mine / "train" / "cat" / "a.png").rename(mine / "train" / "cat" / "b.png")
     get_data("cifar10", str(mine), offline=True)
-    assert contents_below(kept) == contents_below(mine)
+    notes = {} if is_link else {"notes.txt": b"mine"}
+    assert contents_below(kept) == contents_below(mine) | notes
+    assert is_link or len(contents_below(tmp_path / "old")) == 10
     assert not is_link or contents_below(tmp_path / "elsewhere") == before
 
 

@@ -113,12 +113,17 @@ def test_skip_bad_gives_the_images_that_remain_if_the_files_are_deleted(root, tm
     assert load(root).data_hash == data.data_hash
 
 
-@pytest.mark.parametrize("where", ["train/cat", "test/*"])
-def test_skip_bad_refuses_a_class_or_a_test_set_without_a_picture(root, where):
+@pytest.mark.parametrize("where", ["train/cat", "test/*", "val/*"])
+def test_skip_bad_refuses_a_class_or_a_split_without_a_picture(root, where):
+    add(root / "val" / "cat", 2, np.random.default_rng(1))
+    bad = root / "val" / "cat" / "20-0.png"
+    bad.write_text("hello")
+    load(root, messages := [""], skip_bad=True, val_split=2)
+    assert any("1 of 22" in text for text in messages)
     for path in root.glob(f"{where}/*.png"):
         path.write_text("hello")
-    with pytest.raises(InputError, match="'cat'" if "cat" in where else "the test set"):
-        load(root, skip_bad=True)
+    with pytest.raises(InputError, match="'cat'" if "cat" in where else where[:3]):
+        load(root, skip_bad=True, val_split=2)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +280,11 @@ def test_folders_beside_the_splits_are_not_silently_dropped(root):
     assert load(root).val is None
     for wanted in (1, 0.2):
         data = load(root, val_split=wanted)
-        assert (len(data.train), data.val.labels.tolist()) == (16, [0])
+        assert (len(data.train), data.val.labels.tolist(), data.leaks) == (16, [0], ())
+    (copied,) = (root / "valid" / "cat").iterdir()
+    for name in ("test/cat/20-0.png", "train/dog/20-1.png"):
+        copied.write_bytes((root / name).read_bytes())
+        assert load(root, val_split=1).leaks == (f"valid/cat/{copied.name} = {name}",)
 
 
 @pytest.mark.parametrize("name", ["test", "train", "Validation"])

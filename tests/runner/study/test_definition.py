@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import draw_pictures
+from tests.fabricated import make_run
 from tests.own_code import forget
 from tests.runner.study.trials import write_study
 from vitcli.runner.errors import ConfigError
@@ -15,7 +17,8 @@ from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.study.collect import command, read_results
 from vitcli.runner.study.definition import default_root, is_same_setting, load_study, parse_seeds
-from vitcli.runner.study.plan import model_sizes
+from vitcli.runner.study.plan import Options, model_sizes, plan_study
+from vitcli.runner.study.run import write_plan
 from vitcli.runner.train.flops import training_flops, whole_training_flops
 
 __all__ = ["forget"]
@@ -60,6 +63,24 @@ def test_a_typed_data_set_replaces_that_of_every_variant_and_has_its_own_folder(
     assert loaded.variants[1].changes == {"model.norm": "none"}
     assert default_root(loaded) == Path("runs/mine-pets")
     assert command(loaded) == "vitcli ablate mine.yaml --data imagefolder:some/pets"
+
+
+def test_two_data_sets_of_one_name_do_not_share_a_folder(here):
+    write_study(STUDY)
+    one, other = (
+        load_study("mine.yaml", typed={"data.name": f"imagefolder:{draw_pictures(here / each)}"})
+        for each in "ab"
+    )
+    root, only = default_root(one), ("full",)
+    assert default_root(other) == root
+    root.mkdir(parents=True)
+    write_plan(plan_study(one, root, only), Options())
+    assert plan_study(other, root, only).trials, "nothing is trained yet"
+    make_run(0, folder=root / "full/seed0")
+    with pytest.raises(ConfigError, match="-o"):
+        plan_study(other, root, only)
+    for study, rerun in ((one, ()), (other, only)):
+        assert plan_study(study, root, only, rerun=rerun).trials
 
 
 def test_typed_fields_change_the_base_of_every_variant_and_lead_to_a_folder_of_their_own(here):

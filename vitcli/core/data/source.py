@@ -79,7 +79,7 @@ class DataSet:
     std: tuple[float, ...]
     data_hash: str
     leaks: tuple[str, ...] = ()
-    """Names of the test images that are training images, too."""
+    """Names of the held-out images that are in another split, too."""
     unlabelled: Images | None = None
     """All training images, with labels of -1, if ``data.labels`` limits ``train``."""
     spec: DataSpec | None = None

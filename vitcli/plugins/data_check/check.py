@@ -34,12 +34,14 @@ GROUPS = {
     "copies": "Test pictures with the same pixels as a training picture",
     "near": "Test pictures that look like a training picture",
     "twins": "Training pictures with the same pixels in two classes",
+    "val": "Validation pictures with the same pixels as a training or test picture",
     "groups": "Held-out pictures of a group that has training pictures",
     "alike": "Training pictures that look alike",
 }
-"""Kind of pairs -> its heading. The first three are the rows of ``SAME``."""
+"""Kind of pairs -> its heading. The first four are the rows of ``SAME``."""
 PROBLEMS = (*picture_reader.SAME, "groups")
 """Kinds of pairs that make a training or its accuracy wrong."""
+LEAKS = ("copies", "val", "groups")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,7 @@ class FolderCheck:
     folder: PictureFolder
     train: list[int]
     test: list[int]
+    val: list[int]
     """The readable pictures, as indices of ``folder.paths``."""
     sizes: Counter[Size]
     """(H, W) of the files -> number of pictures."""
@@ -80,7 +83,7 @@ class FolderCheck:
         that only look alike stay, if otherwise no test picture or none of a class would be left.
         """
         label = dict(zip(self.folder.names, self.folder.labels, strict=True))
-        equal = {name for row in ("copies", "groups") for name, _ in self.pairs[row]}
+        equal = {name for row in LEAKS for name, _ in self.pairs[row]}
         equal |= {name for pair in self.pairs["twins"] for name in pair}
         near = {a for a, b in self.pairs["near"] if label[a] == label[b]}
         chosen = next((each for each in (equal | near, equal) if self._can_spare(each)), set())
@@ -89,13 +92,14 @@ class FolderCheck:
     def _can_spare(self, names: Collection[str]) -> bool:
         left = [
             {self.folder.labels[row] for row in rows if self.folder.names[row] not in names}
-            for rows in (self.train, self.test)
+            for rows in (self.train, self.test, self.val)
         ]
-        return left[0] == {self.folder.labels[row] for row in self.train} and bool(left[1])
+        has_classes = left[0] == {self.folder.labels[row] for row in self.train}
+        return has_classes and bool(left[1]) and bool(left[2]) == bool(self.val)
 
     @property
     def leaks(self) -> list[str]:
-        copies = {name for row in ("copies", "groups") for name, _ in self.pairs[row]}
+        copies = {name for row in LEAKS for name, _ in self.pairs[row]}
         return sorted(copies - {*self.left_out})
 
     def counts(self) -> list[tuple[str, int, int]]:
@@ -113,12 +117,12 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
     require_memory(len(folder.paths), folder.in_chans, size)
     images, failures = picture_reader.read_labelled(folder, size, folder.in_chans, on_message)
     groups = group_of(folder, None)
-    train, test, pairs = picture_reader.split_folder(folder, images, failures, groups)
+    train, test, val, pairs = picture_reader.split_folder(folder, images, failures, groups)
     if len({height / width for height, width in sizes}) > 1:
         stretched, _ = picture_reader.read_labelled(
             folder, size, folder.in_chans, on_message, "stretch"
         )
-        for row, found in picture_reader.same_pictures(folder, stretched, train, test).items():
+        for row, found in picture_reader.same_pictures(folder, stretched, train, test, val).items():
             known = {first for first, _ in pairs[row]}
             pairs[row] += [pair for pair in found if pair[0] not in known]
     is_compared = len(train) * max(len(train), len(test)) <= MOST_PAIRS
@@ -126,13 +130,14 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
     alike = pairs_alike(trained.pixels) if is_compared else []
     named = [(trained.names[a], trained.names[b]) for a, b in alike]
     pairs["alike"] = [pair for pair in named if {*pair} not in map(set, pairs["twins"])]
-    names, end = folder.names, len(folder.paths)
-    held_out = [names[row] for row in [*test, *range(end - folder.num_val, end)]]
+    names = folder.names
+    held_out = [names[row] for row in [*test, *val]]
     pairs["groups"] = divided(held_out, [names[row] for row in train], groups)
     return FolderCheck(
         folder=folder,
         train=train,
         test=test,
+        val=val,
         sizes=sizes,
         img_size=size,
         images=images,

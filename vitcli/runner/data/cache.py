@@ -25,7 +25,7 @@ from vitcli.runner.data.find import cache_root, download_folder, own_path
 from vitcli.runner.files import commit_json, file_lock
 from vitcli.runner.text import Listener, printable
 
-FORMAT = 7
+FORMAT = 8
 """Raised when a file of pictures or arrays is decoded to other pixels or facts than before."""
 SPLITS = ("train", "test", "val")
 TYPES = {torch.uint8: "U8", torch.int16: "I16", torch.int64: "I64"}
@@ -67,8 +67,10 @@ def files_in_cache(name: str) -> list[Path]:
     folders, path = [download_folder(name)], own_path(name)
     if path and (row := DATA_READERS[name.partition(":")[0]]).kept:
         folders = load_target(row.kept)(path if row.is_path else str(path))
-    files = [path for folder in folders for path in sorted(folder.rglob("*"))]
-    return cached + [path for path in files if path.is_file()]
+    found: list[Path] = []
+    for folder in folders:  # what a link leads to is a person's
+        found += [folder] if folder.is_symlink() else sorted(folder.rglob("*"))
+    return cached + [path for path in found if path.is_symlink() or path.is_file()]
 
 
 def _sidecar(path: Path) -> Path:

@@ -20,14 +20,12 @@ Corrections = Mapping[str, int | None]
 """Name of a picture -> the index of its class; None leaves the picture out."""
 
 
-def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
-    """Return the corrections in ``data.corrections``; none without such a file.
+def corrections_file(file: str, folder: PictureFolder) -> Path:
+    """Return the place of ``data.corrections``.
 
     A file that is not there is looked for by its name in the folder of the pictures, because both
     may have moved.
     """
-    if file is None:
-        return {}
     path = Path(os.path.expanduser(file))
     path = path if path.is_file() else folder.root / path.name
     if not path.is_file():
@@ -35,14 +33,27 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
             f"data.corrections: {printable(file)} is not here, nor in {printable(folder.root)};"
             " name its place, or copy it into that folder"
         )
-    known = {composed(name).strip(): name for name in folder.names}
+    return path
+
+
+def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
+    """Return the corrections in ``data.corrections``; none without such a file."""
+    if file is None:
+        return {}
+    known: dict[str, list[str]] = {}
+    for name in folder.names:
+        known.setdefault(composed(name).strip(), []).append(name)
     classes = [*map(same_class, folder.class_names)]
     corrections = dict[str, int | None]()
-    for at, written, label in csv_lines(path, CORRECTIONS):
-        if (name := known.get(composed(written))) is None:
-            hint = did_you_mean(written, folder.names)
+    for at, written, label in csv_lines(corrections_file(file, folder), CORRECTIONS):
+        forms = known.get(composed(written), [])
+        names = [name for name in forms if name.strip() == written] or forms
+        if len(names) != 1:
+            hint = "; rename all but one" if names else did_you_mean(written, folder.names)
+            count = f"{len(names)} pictures" if names else "no picture"
             where = printable(folder.root)
-            raise InputError(f"{at}: no picture {printable(written)!r} in {where}{hint}")
+            raise InputError(f"{at}: {count} {printable(written)!r} in {where}{hint}")
+        name = names[0]
         if (label := same_class(label)) and label not in classes:
             hint = did_you_mean(label, folder.class_names)
             hint = hint or f"; there are {', '.join(map(printable, folder.class_names))}"
@@ -57,8 +68,10 @@ def apply_corrections(data: DataSet, corrections: Corrections) -> DataSet:
     train, test = (_corrected(images, corrections) for images in (data.train, data.test))
     val = data.val and _corrected(data.val, corrections)
     lost = {*data.train.labels.tolist()} - {*train.labels.tolist()}
-    if lost or not len(test):
-        what = f"training picture of {data.class_names[min(lost)]!r}" if lost else "test picture"
+    left = {"test picture": len(test), "validation picture": 1 if val is None else len(val)}
+    empty = [what for what, count in left.items() if not count]
+    if lost or empty:
+        what = f"training picture of {data.class_names[min(lost)]!r}" if lost else empty[0]
         raise InputError(f"data.corrections leave no {printable(what)}; remove some lines")
     return arranged(data.class_names, train, test, val=val)
 

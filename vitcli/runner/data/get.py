@@ -86,7 +86,7 @@ def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> Source:
 
 
 def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> Source:
-    """Copy to a temporary folder, which takes the place of the target when it is whole."""
+    """Copy to a temporary folder, and replace the data set in the target when that is whole."""
     files, inner = original_files(row, source), Path(row.folder)
     if source.kind == "folders":
         files = [Path(path) for path in list_folder(source.path, row.info.class_names).paths]
@@ -100,8 +100,15 @@ def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> Source:
             shutil.copy2(file, copy)
         if target.is_symlink():
             target.unlink()
-        shutil.rmtree(target, ignore_errors=True)
-        staging.replace(target)
+        target.mkdir(exist_ok=True)
+        ours = {*Path(row.folder).parts[:1], *row.published, *row.files, "train", "test"}
+        for path in (target / name for name in ours):  # other files are a person's
+            if path.is_symlink() or path.is_file():
+                path.unlink()
+            elif path.is_dir():
+                shutil.rmtree(path)
+        for entry in staging.iterdir():
+            entry.replace(target / entry.name)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return Source(source.kind, target / inner)

@@ -20,6 +20,7 @@ from vitcli.runner.data.find import (
     refuse_unused_folder,
 )
 from vitcli.runner.errors import ConfigError, InputError, UserError
+from vitcli.runner.files import sha256
 from vitcli.runner.text import Listener, ignore_message, printable
 
 
@@ -59,6 +60,10 @@ def load_data(
 
         source = find_or_download(spec.name, data_dir, offline, on_message)
         data = decode_named(CATALOGUE[spec.name], source, spec.resize, on_message).data
+    if groups and (spec.folds or (spec.val_split and data.val is None)):
+        # They decide which images are held out, so other groups are other splits.
+        parts = [[groups.get(name) for name in part.names] for part in (data.train, data.test)]
+        data = replace(data, data_hash=sha256(repr((data.data_hash, parts)).encode()))
     if spec.folds:
         from vitcli.runner.data.folds import take_fold
 

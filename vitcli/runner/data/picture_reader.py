@@ -27,7 +27,7 @@ from vitcli.plugin import commands, load_target
 from vitcli.runner.data import arrays
 from vitcli.runner.data.cache import Decoded, array_file, load_or_build
 from vitcli.runner.data.catalogue import DataInfo
-from vitcli.runner.data.corrections import apply_corrections, read_corrections
+from vitcli.runner.data.corrections import apply_corrections, corrections_file, read_corrections
 from vitcli.runner.data.extras import read_extras
 from vitcli.runner.data.find import own_path
 from vitcli.runner.data.folds import divide, hold_out_groups
@@ -66,10 +66,12 @@ SAME = {
         " are the same, the test accuracy is too high",
     ),
     "twins": ("train", "training pictures found in another class, too"),
+    "val": ("val", "validation pictures found in train or test, too; their accuracy is too high"),
 }
 """Kind of a pair of pictures that look the same -> the split of the first, and what is wrong."""
 Pairs = dict[str, list[tuple[str, str]]]
 """Row of ``SAME`` -> the names of the pairs."""
+Digests = Sequence[tuple[bytes, str]]
 
 
 # Any picture files
@@ -190,8 +192,7 @@ def read_folder(
     unreadable = tuple(failures.values())
     if not spec.skip_bad:
         refuse_unreadable(folder, unreadable)
-    train, test, same = split_folder(folder, images, failures, groups)
-    val = [row for row in range(total - folder.num_val, total) if row not in failures]
+    train, test, val, same = split_folder(folder, images, failures, groups)
     rows = [*train, *test, *val]
     paths = [folder.paths[row] for row in rows]
     extra, reasons = read_extras(folder.root, folder.extra_files, paths)
@@ -219,16 +220,21 @@ def refuse_unreadable(
 
 def split_folder(
     folder: PictureFolder, images: Images, failures: Collection[int], groups: Mapping[str, str]
-) -> tuple[list[int], list[int], Pairs]:
-    """Return the indices of training and test pictures, and those that look the same.
+) -> tuple[list[int], list[int], list[int], Pairs]:
+    """Return the indices of training, test and validation pictures, and those that look the same.
 
     If pictures that would be held out look like training pictures, whatever their colours, one of
     five folds is held out instead, unless a class has too few different pictures.
     """
     end = len(folder.paths) - folder.num_val
-    readable = [row for row in range(end) if row not in failures]
+    readable, val = (
+        [row for row in rows if row not in failures]
+        for rows in (range(end), range(end, len(folder.paths)))
+    )
     train, test = _splits(folder, readable)
-    same = same_pictures(folder, images, train, test)
+    if folder.num_val and not val:
+        raise _nothing_left(folder, "the validation set")
+    same = same_pictures(folder, images, train, test, val)
     if folder.num_test is None and (
         groups or same["copies"] or same["near"] or _near(images, train, test, in_colour=False)
     ):
@@ -243,8 +249,8 @@ def split_folder(
             sides = zip(readable, divided.tolist(), strict=True)
             test = [row for row, is_test in sides if is_test]
             train = sorted({*readable} - {*test})
-            same = same_pictures(folder, images, train, test)
-    return train, test, same
+            same = same_pictures(folder, images, train, test, val)
+    return train, test, val, same
 
 
 def _splits(folder: PictureFolder, readable: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -253,12 +259,16 @@ def _splits(folder: PictureFolder, readable: Sequence[int]) -> tuple[list[int], 
     lost = {*folder.labels[: folder.num_train]} - {folder.labels[row] for row in train}
     if lost or (folder.num_test is not None and not test):
         what = f"class {folder.class_names[min(lost)]!r}" if lost else "the test set"
-        raise InputError(f"{printable(folder.root)}: no picture of {printable(what)} can be read")
+        raise _nothing_left(folder, what)
     if folder.num_test is None:
         train, test = _split_by_content(folder, train)
     if not test:
         raise InputError(f"{printable(folder.root)}: too few pictures to hold some out for testing")
     return train, test
+
+
+def _nothing_left(folder: PictureFolder, what: str) -> InputError:
+    return InputError(f"{printable(folder.root)}: no picture of {printable(what)} can be read")
 
 
 def _split_by_content(folder: PictureFolder, rows: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -279,7 +289,11 @@ def _split_by_content(folder: PictureFolder, rows: Sequence[int]) -> tuple[list[
 
 
 def same_pictures(
-    folder: PictureFolder, images: Images, train: Sequence[int], test: Sequence[int]
+    folder: PictureFolder,
+    images: Images,
+    train: Sequence[int],
+    test: Sequence[int],
+    val: Sequence[int],
 ) -> Pairs:
     """Return the names of pairs of pictures that look the same, by their row of ``SAME``."""
     digests, first = arrays.pixel_digests(images.pixels), dict[bytes, int]()
@@ -290,12 +304,15 @@ def same_pictures(
         if folder.labels[other] != folder.labels[row]
     ]
     names = folder.names
-    named = ([(digests[row], names[row]) for row in rows] for rows in (test, train))
-    copies = exact_copies(*named)
-    exact = {name for name, _ in copies}
+    copies = _copies(*([(digests[row], names[row]) for row in rows] for rows in (test, train, val)))
+    exact = {name for name, _ in copies["copies"]}
     pairs = _near(images, train, test, in_colour=True)
     near = [(names[a], names[b]) for a, b in pairs if names[a] not in exact]
-    return {"copies": copies, "near": near, "twins": [(names[a], names[b]) for a, b in twins]}
+    return {**copies, "near": near, "twins": [(names[a], names[b]) for a, b in twins]}
+
+
+def _copies(test: Digests, train: Digests, val: Digests) -> Pairs:
+    return {"copies": exact_copies(test, train), "val": exact_copies(val, [*train, *test])}
 
 
 def _near(
@@ -311,7 +328,7 @@ def _near(
 
 def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
     label: dict[str, int] = {}
-    for images in (data.train, data.test):
+    for images in filter(None, (data.train, data.test, data.val)):
         label |= zip(images.names, images.labels.tolist(), strict=True)
     tested = {*data.test.labels.tolist()}
     untested = [name for i, name in enumerate(data.class_names) if i not in tested]
@@ -322,8 +339,14 @@ def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
             f"note: the crop to {height}x{width} keeps {percent(decoded.kept_area, 0)} of a"
             " picture's area on average; --fit pad shows whole pictures (data.fit)"
         )
+    if max(data.mean) < 1 / 255:
+        notes.append(
+            "note: the pictures are nearly black. 16-bit values are divided by 257; save values"
+            " from 0 to 255 with 8 bits"
+        )
     if bad := decoded.unreadable:
-        total = len(decoded.data.train) + len(decoded.data.test) + len(bad)
+        parts = (decoded.data.train, decoded.data.test, decoded.data.val or ())
+        total = sum(map(len, parts)) + len(bad)
         what = f"{len(bad):,} of {total:,} pictures left out, because they cannot be read"
         notes.append(f"note: {what}:\n{listed(bad, NUM_SHOWN)}")
     for row, (split, what) in SAME.items():
@@ -370,15 +393,16 @@ def read_own(
     if corrections:
         data = apply_corrections(data, corrections)
         named = (
-            zip(arrays.pixel_digests(part.pixels), part.names, strict=True)
-            for part in (data.test, data.train)
+            [*zip(arrays.pixel_digests(part.pixels), part.names, strict=True)] if part else []
+            for part in (data.test, data.train, data.val)
         )
-        copies = exact_copies(*named)  # another copy than the one named may be left
-        decoded = replace(decoded, same={**decoded.same, "copies": copies})
+        copies = _copies(*named)  # another copy than the one named may be left
+        decoded = replace(decoded, same={**decoded.same, **copies})
         num_out = sum(label is None for label in corrections.values())
         changed = quantity(len(corrections) - num_out, "label")
         out = quantity(num_out, "picture")
-        on_message(f"{where}: {changed} corrected, {out} left out ({spec.corrections})")
+        file = corrections_file(str(spec.corrections), folder)
+        on_message(f"{where}: {changed} corrected, {out} left out ({printable(file)})")
     if spec.resize is None:
         height, width = data.img_size
         on_message(f"{where}: read at {height}x{width}; another size: -s data.resize=N")
@@ -392,9 +416,10 @@ def read_own(
 
 
 def _leaks(decoded: Decoded, data: DataSet, groups: Mapping[str, str]) -> tuple[str, ...]:
-    left = {*data.train.names, *data.test.names}
-    copies = [f"{a} = {b}" for a, b in decoded.same.get("copies", ()) if {a, b} <= left]
     held_out = [*data.test.names, *(data.val.names if data.val else ())]
+    left = {*data.train.names, *held_out}
+    found = [pair for row in ("copies", "val") for pair in decoded.same.get(row, ())]
+    copies = [f"{a} = {b}" for a, b in found if {a, b} <= left]
     pairs = divided(held_out, data.train.names, groups)
     return (*copies, *(f"{a} and {b} (group {printable(groups[a])!r})" for a, b in pairs))
 

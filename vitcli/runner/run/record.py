@@ -917,4 +917,4 @@ def describe_other_images(recorded_hash: str | None, data: "DataSet") -> str | N
     """Return how the images differ from a training's (RUN was trained on ...), or None."""
     if not recorded_hash or recorded_hash == data.data_hash:
         return None
-    return f"other images (hash {recorded_hash[:12]}, now {data.data_hash[:12]})"
+    return f"other images or groups (hash {recorded_hash[:12]}, now {data.data_hash[:12]})"

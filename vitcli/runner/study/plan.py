@@ -7,18 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
-from vitcli.runner.engines.drivers import rerun_before
+from vitcli.runner.engines.drivers import PLAN, rerun_before
 from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.resolve import fit_to_data
+from vitcli.runner.experiment.yaml_text import value_at
+from vitcli.runner.files import readable_json
 from vitcli.runner.limits import allowed_cores
-from vitcli.runner.run.folder import RunDir, find_run
+from vitcli.runner.run.folder import RunDir, find_run, list_runs
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.collect import recorded_plan
 from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.study.result import Plan
 from vitcli.runner.study.saved import SavedTrials
 from vitcli.runner.study.states import trial_states
+from vitcli.runner.text import printable
 
 EXTRA_BYTES = 2_000_000
 """Approximate size of one trial's predictions, curves and pictures."""
@@ -79,6 +82,8 @@ def plan_study(
     from vitcli.runner.study.page import refuse_foreign_files  # scipy takes a moment
 
     refuse_foreign_files(root)
+    if study.data and not rerun:
+        _refuse_other_data(study, root)
     states = trial_states(study, root, only, saved, ignore=rerun)
     RunDir(root).refuse_links()  # the copies of own code
     requested = study.trials(only)
@@ -103,6 +108,16 @@ def plan_study(
         disk_bytes=sum(4 * parameters[trial.variant] + EXTRA_BYTES for trial in trials),
         planned=recorded_plan(study, root, saved),
     )
+
+
+def _refuse_other_data(study: Study, root: Path) -> None:
+    trials = readable_json(root / PLAN).get("trials", {}).values()
+    others = {value_at(trial, "config.data.name") for trial in trials} - {study.data, None}
+    if others and list_runs(root):
+        raise ConfigError(
+            f"{root} holds the trials of {printable(min(others))}; choose another folder with -o."
+            " If its pictures have moved, name them as before, and their new place with --data-dir"
+        )
 
 
 def _refuse_unknown_start(trial: Trial) -> None:
@@ -138,8 +153,8 @@ def saved_for_training(folder: Path, options: Options) -> SavedTrials:
         from vitcli.runner.data.load import load_data
 
         try:
-            whole = spec.replace(folds=None)
-            return load_data(whole, data_dir=options.data_dir, offline=options.offline).data_hash
+            data = load_data(spec, data_dir=options.data_dir, offline=options.offline, seed=0)
+            return data.data_hash  # the same for each seed
         except UserError:  # a training reports this error if it needs the images
             return None
 

@@ -324,8 +324,8 @@ def read_images(experiment: Experiment, request: Request) -> tuple[ExperimentSpe
 def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:
     if data.leaks and not spec.data.allow_leaks:
         raise InputError(
-            f"{quantity(len(data.leaks), 'test picture')} of {len(data.test):,} found in the"
-            " training set, too, or in one of its groups, so the test accuracy would be too high:"
+            f"{quantity(len(data.leaks), 'held-out picture')} found in another split, too, or in"
+            " one of its groups, so the accuracy would be too high:"
             f"\n{listed(data.leaks)}\n"
             "Remove them from one side, or train in spite of them: --allow-leaks, and in a study"
             " -s data.allow_leaks=true"

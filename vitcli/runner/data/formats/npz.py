@@ -219,7 +219,8 @@ def _labels(name: str, array: Array) -> np.ndarray:
         raise ValueError(
             f"{name} is {values.dtype} {values.shape}; needed are integers or texts, one an image"
         )
-    return values.reshape(-1)
+    # numpy has no integers for int64 and uint64 together
+    return values.reshape(-1).astype(values.dtype if values.dtype.kind == "U" else np.int64)
 
 
 def _groups(array: Array) -> list[str]:
@@ -290,7 +291,8 @@ class ImageArray:
         if array.dtype.kind != "u" or array.dtype.itemsize > 2 or len(shape) != 4 or 0 in shape:
             raise ValueError(
                 f"{name} is {array.dtype} {array.shape}; needed are uint8 or uint16, (N, H, W),"
-                " (N, H, W, C) or (N, C, H, W)"
+                " (N, H, W, C) or (N, C, H, W); of values from 0 to 255, save"
+                " images.astype('uint8'), from 0 to 1, (255 * images).round().astype('uint8')"
             )
         self.is_last = shape[3] <= shape[1]
         count, *rest = (shape[0], shape[3], *shape[1:3]) if self.is_last else shape
