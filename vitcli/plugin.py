@@ -113,7 +113,7 @@ class Plugin:
 def _sha256(places: Iterable[Path]) -> str:
     """Return the SHA-256 of Python files and those of folders, with their names."""
     digest = hashlib.sha256()
-    for place in sorted({*places}):
+    for place in sorted({*places}, key=lambda place: place.name):
         for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             digest.update(f"{path.relative_to(place)}\n".encode() + path.read_bytes())
     return digest.hexdigest()
