@@ -210,7 +210,7 @@ def test_the_code_of_a_package_is_what_its_entry_points_and_rows_name(
 
 
 def test_a_name_of_the_core_stays_the_cores(installed, monkeypatch):
-    warnings: list[str] = []
+    warnings = list[str]()
     monkeypatch.setattr(plugin, "warn", warnings.append)
     installed({"taker": "taker"}, {"taker/__init__.py": adds("model.attention", "softmax", "t:T")})
     config = {"model": {"attention": "softmax"}}
