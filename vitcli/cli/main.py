@@ -87,6 +87,7 @@ def _load(name: str, switches: str) -> Any:
     except plugin.PluginError as error:
         loaded = _made(name, _failing(error))
         loaded.ignore_unknown_options = loaded.allow_extra_args = True
+        loaded.short_help = str(error)
     for row in all_commands():
         if row.startswith(f"{name} ") and hasattr(loaded, "commands"):
             loaded.commands[row.removeprefix(f"{name} ")] = load_command(row)
