@@ -11,15 +11,23 @@ Its module ``plugin.py`` says what it adds, as text that is imported when it is 
 
 import hashlib
 import os
-import re
+import sys
 import traceback
+import warnings
 from collections import UserDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import (
+    AbstractContextManager,
+    contextmanager,
+    nullcontext,
+    redirect_stdout,
+    suppress,
+)
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from inspect import signature
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast, get_args
@@ -45,6 +53,12 @@ DOORS = ("eval",)
 """Commands that take options of plugins."""
 GROUP = "vitcli"
 """Entry point of installed packages with a plugin: its name is the plugin's."""
+CORE: dict[str, set[str]] = {}
+"""Field of a table -> the names that vitcli itself has; a row of a plugin never replaces one."""
+guard: Callable[[str], AbstractContextManager[Any]] = nullcontext
+"""Refuses changes of torch by the package of this name in its block; the runner sets it."""
+warn: Callable[[str], None] = warnings.warn
+"""Shows a warning; the command line sets it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,58 +82,111 @@ class Plugin:
     version: str = __version__
     problem: str = ""
     """Why it could not be loaded."""
-    folder: Path = FOLDER
-    """Where its code is."""
+    modules: Mapping[str, Path] = field(default_factory=dict)
+    """Package or module with its code -> folder or file."""
+
+    @property
+    def targets(self) -> list[str]:
+        """Everything that it adds, each as "module:name"."""
+        rows = [target for rows in self.rows.values() for target in rows.values()]
+        return [*rows, *self.commands.values(), *self.options.values()]
 
     @property
     def sha256(self) -> str:
-        """Return the SHA-256 of its Python files, with their names."""
-        digest = hashlib.sha256()
-        for path in sorted(self.folder.rglob("*.py")):
-            digest.update(f"{path.relative_to(self.folder)}\n".encode() + path.read_bytes())
-        return digest.hexdigest()
+        return _sha256(self.modules.values())
 
-    def adds(self) -> list[str]:
-        commands = [f"the command {name}" for name in self.commands]
-        return commands + [f"{field} {name}" for field, rows in self.rows.items() for name in rows]
+    def adds(self, field: str, name: str) -> bool:
+        """Return whether it adds this row to the table of a field, which vitcli does not have."""
+        return name in self.rows.get(field, {}) and name not in CORE.get(field, ())
+
+    def clashes(self, other: "Plugin") -> str:
+        """Return what both add; empty text if they add different things."""
+        commands = [f"the command {name}" for name in self.commands if name in other.commands]
+        rows = [
+            f"{field} {name}"
+            for field, rows in self.rows.items()
+            for name in rows
+            if name in other.rows.get(field, {})
+        ]
+        return next(iter(commands + rows), "")
+
+
+def _sha256(places: Iterable[Path]) -> str:
+    """Return the SHA-256 of Python files and those of folders, with their names."""
+    digest = hashlib.sha256()
+    for place in sorted({*places}, key=lambda place: place.name):
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(f"{path.relative_to(place)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 @cache
 def plugins() -> dict[str, Plugin]:
     """Return the plugins by name, also those that are off or broken."""
-    found: dict[str, Plugin] = {}
-    for path in sorted(FOLDER.glob("*/plugin.py")):
-        module = import_module(f"vitcli.plugins.{path.parent.name}.plugin")
-        found[path.parent.name] = replace(module.plugin, folder=path.parent)
+    found = {path.parent.name: _in_folder(path) for path in sorted(FOLDER.glob("*/plugin.py"))}
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         plugin = _installed(point)
-        others = {added for other in found.values() for added in other.adds()}
-        taken = ["this name"] * (point.name in found)
-        taken += [added for added in plugin.adds() if added in others]
-        if taken and not plugin.problem:
-            plugin = replace(plugin, problem=f"another plugin has {taken[0]}")
-        name = f"{point.name} of {plugin.package}" if point.name in found else point.name
+        name = point.name
+        if name in found:
+            name = f"{name} of {plugin.package}"
+            plugin = replace(plugin, problem=plugin.problem or "another plugin has this name")
         found[name] = plugin
     return found
+
+
+def _in_folder(path: Path) -> Plugin:
+    """Return the plugin of a file, without an import of its package: every command asks for it."""
+    spec = spec_from_file_location(f"vitcli.plugins.{path.parent.name}.plugin", path)
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    plugin: Plugin = replace(module.plugin, modules={spec.name: path.parent})
+    return plugin
 
 
 def _installed(point: EntryPoint) -> Plugin:
     package = point.dist.name if point.dist else point.name
     version = point.dist.version if point.dist else ""
     try:
-        plugin = point.load()
+        with _loading(f"package {package}"):
+            plugin = point.load()
         if not isinstance(plugin, Plugin):
             raise TypeError(f"{point.value} is no Plugin")
         if unknown := sorted(plugin.rows.keys() - {*TABLES}):
             raise ValueError(f"there is no table {unknown[0]!r}")
         if closed := sorted(plugin.options.keys() - {*DOORS}):
             raise ValueError(f"{closed[0]!r} takes no options of plugins")
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         problem = " ".join(f"{type(error).__name__}: {error}".split())
-        return Plugin(about="", package=package, version=version, problem=problem)
-    module = find_spec(point.module.partition(".")[0])
-    folder = Path(module.origin).parent if module and module.origin else FOLDER
-    return replace(plugin, package=package, version=version, folder=folder)
+        plugin = Plugin(about="", problem=problem)
+    modules = dict(filter(None, map(_place_of, [point.value, *plugin.targets])))
+    return replace(plugin, package=package, version=version, modules=modules)
+
+
+@contextmanager
+def _loading(what: str) -> Iterator[None]:
+    """Send what a package prints to stderr, and refuse its changes of torch."""
+    with redirect_stdout(sys.stderr), guard(what):
+        yield
+
+
+def _place_of(target: str) -> tuple[str, Path] | None:
+    """Return the package with the code of a target, and its folder.
+
+    For a module in no package, that is its file; in a namespace package, the module's own folder.
+    """
+    words = target.partition(":")[0].split(".")
+    names = [".".join(words[: end + 1]) for end in range(len(words)) if words[0] != GROUP]
+    with suppress(ImportError, ValueError):
+        for name in names:
+            spec = find_spec(name)
+            if spec and spec.has_location and spec.origin:
+                is_alone = name == words[0] and not spec.submodule_search_locations
+                return name, Path(spec.origin) if is_alone else Path(spec.origin).parent
+    return None
 
 
 def switches(text: str) -> list[str]:
@@ -129,13 +196,26 @@ def switches(text: str) -> list[str]:
 
 def why_off(name: str) -> str:
     """Return why a plugin is off; empty text if it is on."""
-    if problem := plugins()[name].problem:
-        return problem
     if f"{OFF}{name}" in switches(os.environ.get(VARIABLE, "")):
         return "switched off"
+    if problem := problem_of(name):
+        return problem
     known = plugins()
     missing = [needed for needed in known[name].needs if needed not in known or why_off(needed)]
     return f"needs the plugin {missing[0]}" if missing else ""
+
+
+def problem_of(name: str) -> str:
+    """Return why a plugin cannot be on: an error in its package, or a plugin that is on."""
+    plugin = plugins()[name]
+    if plugin.problem or plugin.package == GROUP:
+        return plugin.problem
+    for other, row in plugins().items():
+        if other == name:
+            break
+        if (both := row.clashes(plugin)) and not why_off(other):
+            return f"another plugin has {both}"
+    return ""
 
 
 def active() -> Iterator[Plugin]:
@@ -160,14 +240,16 @@ def locate_in_plugin(error: BaseException) -> str:
     """Return file, line and text of an error inside an installed plugin; else nothing."""
     frames = traceback.extract_tb(error.__traceback__)
     for name, plugin in plugins().items():
-        own = [frame for frame in frames if Path(frame.filename).is_relative_to(plugin.folder)]
-        if own and plugin.package != GROUP:
+        places = plugin.modules.values() if plugin.package != GROUP else ()
+        own = [each for each in frames if any(map(Path(each.filename).is_relative_to, places))]
+        if own:
             place = f"{own[-1].filename}:{own[-1].lineno}"
             return f"plugin {name}: {place}: {type(error).__name__}: {error}"
     return ""
 
 
 def has_option(command: str, name: str) -> bool:
+    """Return whether a plugin adds an option to a command."""
     return any(name in signature(load_target(row)).parameters for row in options_of(command))
 
 
@@ -178,13 +260,21 @@ def package_of(module: str) -> str:
 
 
 def _installed_plugin_of(module: str) -> str:
-    root = re.split("[.:]", module)[0]
     for name, plugin in plugins().items():
-        rows = [target for rows in plugin.rows.values() for target in rows.values()]
-        targets = [*rows, *plugin.commands.values(), *plugin.options.values()]
-        if plugin.package != GROUP and any(re.split("[.:]", each)[0] == root for each in targets):
+        where = f"{module.partition(':')[0]}."
+        inside = any(where.startswith(f"{package}.") for package in plugin.modules)
+        if plugin.package != GROUP and inside:
             return name
     return ""
+
+
+def code_of_package(package: str) -> str:
+    """Return version and SHA-256 of all plugins of a package, if one is on; else nothing."""
+    rows = {name: row for name, row in plugins().items() if row.package == package}
+    if all(map(why_off, rows)):
+        return ""
+    places = [place for row in rows.values() for place in row.modules.values()]
+    return f"{next(iter(rows.values())).version} {_sha256(places)[:12]}"
 
 
 class PluginError(Exception):
@@ -197,7 +287,7 @@ def missing_for(field: str, value: object) -> str:
     The row of ``parquet:PATH`` is ``parquet``.
     """
     row = value.partition(":")[0] if isinstance(value, str) else ""
-    return _owner_off(lambda plugin: row in plugin.rows.get(field, {}))
+    return _owner_off(lambda plugin: plugin.adds(field, row))
 
 
 def missing_for_command(name: str) -> str:
@@ -205,9 +295,9 @@ def missing_for_command(name: str) -> str:
 
 
 def _owner_off(adds: Callable[[Plugin], bool]) -> str:
-    owners = (name for name, plugin in plugins().items() if adds(plugin) and why_off(name))
-    owner = next(owners, "")
-    return f"needs the plugin {owner}, which is off" if owner else ""
+    owners = [name for name, plugin in plugins().items() if adds(plugin)]
+    is_off = bool(owners) and all(map(why_off, owners))
+    return f"needs the plugin {owners[0]}, which is off" if is_off else ""
 
 
 @cache
@@ -218,13 +308,16 @@ def load_target(target: Target | None) -> Any:
     if not isinstance(target, str):
         return target
     module, _, name = target.partition(":")
+    plugin = _installed_plugin_of(module)
     try:
-        return getattr(import_module(module), name)
+        with _loading(f"plugin {plugin}") if plugin else nullcontext():
+            return getattr(import_module(module), name)
     except Exception as error:
-        if not (plugin := _installed_plugin_of(module)):
+        if not plugin:
             raise
         problem = f"plugin {plugin}: {target}: {type(error).__name__}: {error}"
-        raise PluginError(locate_in_plugin(error) or problem) from error
+        advice = f"to go without it: vitcli -p {OFF}{plugin}"
+        raise PluginError(f"{locate_in_plugin(error) or problem}; {advice}") from error
 
 
 class Registry(UserDict[str, T]):
@@ -239,11 +332,15 @@ class Registry(UserDict[str, T]):
 
     def __ior__(self, rows: Mapping[str, T]) -> Self:  # type: ignore[override, misc]
         self.built_in |= rows
+        CORE.setdefault(self.field, set()).update(rows)
         return self
 
     @cached_property
     def data(self) -> dict[str, Any]:  # type: ignore[override]
-        return {**self.built_in, **rows_of(self.field), **self.built_in}
+        added = rows_of(self.field)
+        for name in sorted(added.keys() & CORE.get(self.field, ())):
+            warn(f"{added.pop(name)} is not used: vitcli itself has {self.field} {name}")
+        return {**self.built_in, **added}
 
     def __getitem__(self, name: str) -> T:
         row = self.data[name]

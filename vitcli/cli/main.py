@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn, cast
@@ -20,6 +20,7 @@ from vitcli import plugin
 from vitcli.cli.console import say, silence_stdout
 from vitcli.cli.options import Quiet, Verbose, group, set_talk, with_example
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
+from vitcli.runner.experiment.torch_state import unchanged
 from vitcli.runner.machine.launch import read_launch
 from vitcli.version import __version__, source_commit
 
@@ -54,6 +55,8 @@ RESOURCES = (
     *(errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE),
 )
 """Errors of the system that no other command line avoids: a disk, a right, memory, a limit."""
+plugin.guard = unchanged
+plugin.warn = lambda text: say(f"warning: {text}")
 
 
 def all_commands() -> dict[str, str]:
@@ -79,24 +82,35 @@ def load_command(name: str) -> Any:
 
 @cache
 def _load(name: str, switches: str) -> Any:
-    command = plugin.load_target(all_commands()[name])
+    try:
+        loaded = _made(name, plugin.load_target(all_commands()[name]))
+    except plugin.PluginError as error:
+        loaded = _made(name, _failing(error))
+        loaded.ignore_unknown_options = loaded.allow_extra_args = True
+        loaded.short_help = str(error)
+    for row in all_commands():
+        if row.startswith(f"{name} ") and hasattr(loaded, "commands"):
+            loaded.commands[row.removeprefix(f"{name} ")] = load_command(row)
+    return loaded
+
+
+def _made(name: str, command: Any) -> Any:
     app = group()
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name)
     else:
         app.command(name)(command)
-    loaded: Any = typer.main.get_group(app).commands[name]
-    for row in all_commands():
-        if row.startswith(f"{name} "):
-            loaded.commands[row.removeprefix(f"{name} ")] = load_command(row)
-    return loaded
+    return typer.main.get_group(app).commands[name]
 
 
-def short_help(name: str, room: int) -> str:
-    try:
-        return load_command(name).get_short_help_str(room)
-    except plugin.PluginError as error:
-        return str(error)
+def _failing(error: plugin.PluginError) -> Callable[[], None]:
+    """Return a command that fails with an error, which also is its help."""
+
+    def command() -> None:
+        raise error
+
+    command.__doc__ = str(error)
+    return command
 
 
 class Commands(TyperGroup):
@@ -114,7 +128,7 @@ class Commands(TyperGroup):
         room = formatter.width - 6 - max(map(len, self.commands))
         for title in ("Commands", "Commands of plugins"):
             shown = [
-                (name, short_help(name, room))
+                (name, load_command(name).get_short_help_str(room))
                 for name in self.commands
                 if (name in added) == (title != "Commands")
             ]
@@ -243,17 +257,18 @@ def switch_off(context: typer.Context, switches: list[str] | None) -> None:
     for switch in plugin.switches(before):
         if switch.startswith(plugin.OFF) and switch not in known:
             say(f"warning: {plugin.VARIABLE}: there is no plugin {switch.removeprefix(plugin.OFF)}")
-            known.add(switch)
-    for switch in plugin.switches(wanted):
-        if switch not in known:
-            raise typer.BadParameter(
-                f"{switch} (-p and {plugin.VARIABLE} take {', '.join(sorted(known))})"
-            )
-    for name, row in plugin.plugins().items():
-        if row.problem and not context.resilient_parsing:
-            say(f"warning: the plugin {name} is off: {row.problem}")
+        elif switch not in known:
+            raise UsageError(f"the variable {plugin.VARIABLE} takes {plugin.OFF}NAME, not {switch}")
+    for switch in switches or ():
+        if unknown := {*plugin.switches(switch)} - known:
+            taken = ", ".join(sorted(known))
+            raise typer.BadParameter(f"{min(unknown)} (-p takes {taken})")
     context.call_on_close(partial(os.environ.__setitem__, plugin.VARIABLE, before))
     os.environ[plugin.VARIABLE] = wanted
+    for name in plugin.plugins():
+        problem = plugin.problem_of(name)
+        if problem and problem == plugin.why_off(name) and not context.resilient_parsing:
+            say(f"warning: the plugin {name} is off: {problem}")
 
 
 @app.callback()

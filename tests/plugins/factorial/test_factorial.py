@@ -19,6 +19,7 @@ from vitcli.plugins.factorial.effects import (
     effects_of,
 )
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment.listing import describe_experiment
 from vitcli.runner.study import design
 from vitcli.runner.study.figures import figures_of
 from vitcli.runner.study.result import Origin, Plan, StudyResult
@@ -241,6 +242,7 @@ def test_without_its_plugin_a_study_and_its_results_say_what_they_need(here, mon
     monkeypatch.setattr(design, "DESIGNS", plugin.Registry(design.DESIGNS.field))
     with pytest.raises(ConfigError, match=r":4: design: needs the plugin factorial, which is off"):
         write_study(STUDY)
+    assert describe_experiment("ablation-factorial").kind == "broken"
     with pytest.raises(ConfigError, match="needs the plugin factorial, which is off"):
         render(made(), "text")
     assert "no-norm+one-head" in render(made(), "csv")

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from vitcli.core.spec.rows import AcceptsList, Channels, Probability, Row, RowOf, Size, Spec
-from vitcli.plugin import Registry, Target, missing_for
+from vitcli.plugin import CORE, Registry, Target, missing_for
 
 FORMATS = "vitcli.runner.data.formats"
 
@@ -143,6 +143,7 @@ class AugmentSpec(Spec):
 GENERATED = ("scenes", "shapes", "gratings")
 """Data sets that vitcli draws itself."""
 DATA_SETS = (*GENERATED, "cifar10", "cifar100", "svhn", "fashion-mnist", "mnist")
+CORE[DATA_READERS.field].update(DATA_SETS)
 
 
 def _count_or_share(value: float) -> float:

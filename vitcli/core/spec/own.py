@@ -69,7 +69,7 @@ def source_of(build: Callable[..., Any], name: str) -> str:
     with contextlib.suppress(OSError, TypeError):
         TEXTS[module.__name__] = inspect.getsource(module)
     root = module.__name__.partition(".")[0]
-    if package := package_of(root):
+    if package := package_of(module.__name__):
         return package
     return f"{root}/" if module.__package__ else f"{root}.py"
 

@@ -158,8 +158,12 @@ def _list_names(table: Table) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
+def _missing(name: Any, table: Table) -> str:
+    return missing_for(table.field, name) if isinstance(table, Registry) else ""
+
+
 def unknown_name(key: str, name: Any, table: Table) -> ValidationError:
-    missing = missing_for(table.field, name) if isinstance(table, Registry) else ""
+    missing = _missing(name, table)
     wrong = InitErrorDetails(
         type="literal_error", loc=(key,), input=name, ctx={"expected": _list_names(table)}
     )
@@ -196,6 +200,8 @@ class RowOf:
             name = options.pop("name", None)
         if not isinstance(name, str) or name not in self.table:
             if not isinstance(value, Mapping):
+                if missing := _missing(name, self.table):
+                    raise ValueError(missing)
                 raise PydanticKnownError("literal_error", {"expected": _list_names(self.table)})
             raise unknown_name("name", name, self.table)
         own = self.table[name].own

@@ -3,7 +3,7 @@
 Axes: N test images, B batch, C channels, H W pixels, K classes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path

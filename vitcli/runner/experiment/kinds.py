@@ -39,6 +39,6 @@ FILE_KINDS |= {
 def kind_of(fields: Mapping[str, Any], path: Path) -> FileKind | None:
     """Return the kind of a file by its fields and those of its bases; None for an experiment."""
     for field in fields:
-        if missing := missing_for(FILE_KINDS.field, field):
+        if missing := missing_for(FILE_KINDS.field, field) or missing_for(field, fields[field]):
             raise ConfigError(f"{path}: {field}: {missing}")
     return next((FILE_KINDS[field] for field in FILE_KINDS if field in fields), None)

@@ -23,12 +23,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from vitcli import plugin
 from vitcli.core.metric import METRICS
 from vitcli.core.spec import FAMILIES, TASKS, DataSpec, ExperimentSpec, ModelSpec, TaskSpec
 from vitcli.core.spec.data import DATA_READERS, DATA_SETS, split_name
 from vitcli.core.spec.own import FIELDS, PARTS, PYTHON, TEXTS, OwnPartError, forget, registering
 from vitcli.core.spec.rows import table_of
-from vitcli.plugin import active, missing_for, plugins
+from vitcli.plugin import code_of_package, locate_in_plugin, missing_for, plugins, why_off
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment.torch_state import unchanged
 from vitcli.runner.experiment.yaml_text import value_at
@@ -100,6 +101,7 @@ class _State:
 
 
 state = _State()
+plugin.guard = unchanged
 
 
 def read(path: Path) -> Code:
@@ -294,10 +296,8 @@ def _identity(name: str) -> str | None:
         return PYTHON if name.removeprefix(PYTHON) in PARTS.values() else None
     if not _is_file(name):
         load_packages()
-        of_plugin = next((plugin for plugin in active() if plugin.package == name), None)
-        if of_plugin:
-            return f"{of_plugin.version} {of_plugin.sha256[:12]}"
-        return version(name) if name in (state.packages or ()) else None
+        known = version(name) if name in (state.packages or ()) else None
+        return code_of_package(name) or known
     module = Path(name).stem
     if module in {imported.partition(".")[0] for imported in TEXTS} & sys.modules.keys():
         file = Path(str(sys.modules[module].__file__))
@@ -326,18 +326,16 @@ def missing_code(code: Mapping[str, str], copies: Path | None = None) -> list[st
         load_copies({name: code[name] for name in missing}, copies)
         missing = []
     for name, digest in code.items():
-        if name in missing or _identity(name) == digest:
-            continue
-        if _is_file(name):
+        if not _is_file(name) and (found := code_of_package(name)) and found != digest:
+            raise OwnCodeError(
+                f"the package {name} is {found} (version, SHA-256), the run was trained"
+                f" with {digest}; install that"
+            )
+        if name not in missing and _is_file(name) and _identity(name) != digest:
             raise OwnCodeError(
                 f"{state.codes[name].path}: differs from the {name} of the run (SHA-256"
                 f" {digest[:12]}); name the version that it was trained with"
                 + (f", or {copies / name}" if copies and (copies / name).exists() else "")
-            )
-        if name in [plugin.package for plugin in active()]:
-            raise OwnCodeError(
-                f"the package {name} is {_identity(name)} (version, SHA-256), the run was trained"
-                f" with {digest}; install that"
             )
     return missing
 
@@ -361,6 +359,8 @@ def needed(missing: Sequence[str], copies: Path | None) -> str:
     other = next((name for name in missing if not _is_file(name)), "")
     if part := other.removeprefix(PYTHON) if other.startswith(PYTHON) else "":
         return f"{part}: was defined in Python alone; put it into a file, and train with that"
+    if off := next((name for name, row in plugins().items() if row.package == other), ""):
+        return f"needs the plugin {off}, which is off"
     if other:
         return f"own code is needed: install the package {other}, or open the run where it is"
     here = shlex.join(word for name in missing for word in ("--code", name))
@@ -481,10 +481,10 @@ def save_copies(spec: ExperimentSpec, folder: Path) -> None:
 def plugins_of(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the plugins that a configuration needs: name -> version and SHA-256."""
     return {
-        name: {"version": plugin.version, "sha256": plugin.sha256}
-        for name, plugin in plugins().items()
+        name: {"version": row.version, "sha256": row.sha256}
+        for name, row in plugins().items()
         for part in _parts(config)
-        if any(_row_of(part, place) in rows for place, rows in plugin.rows.items())
+        if not why_off(name) and any(row.adds(field, _row_of(part, field)) for field in row.rows)
     }
 
 
@@ -493,13 +493,14 @@ def missing_plugin(config: Mapping[str, Any], recorded: Collection[str] = ()) ->
 
     ``recorded`` are the names of plugins that it was trained with.
     """
-    places = sorted({place for plugin in plugins().values() for place in plugin.rows})
+    places = sorted({place for row in plugins().values() for place in row.rows})
     needs = (missing_for(p, value_at(part, p)) for part in _parts(config) for p in places)
     if reason := next(filter(None, needs), ""):
         return reason
     for name in recorded:
-        if name not in plugins():
-            return f"needs the plugin {name}, which is not installed"
+        known = plugins().get(name)
+        if known is None or known.problem:
+            return f"needs the plugin {name}, which is {'off' if known else 'not installed'}"
     if config.get("code") or "base" in config:
         return ""
     trained = [part for part in (config, config.get("pretrain")) if isinstance(part, Mapping)]
@@ -544,7 +545,7 @@ def locate_in_own_code(error: BaseException) -> str:
     paths |= {place_of(part).rpartition(":")[0] for part in PARTS}
     frames = [frame for frame in stack if frame.filename in paths]
     if not frames:
-        return ""
+        return locate_in_plugin(error)
     last = frames[-1]
     return f"{last.filename}:{last.lineno}: in {last.name}: {describe_error(error)}"
 

@@ -4,8 +4,12 @@ A file that replaces ``cross_entropy`` or the default dtype changes built-in par
 numbers of other variants would no longer be those of vitcli.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from typing import Any
 
 from vitcli.runner.errors import OwnCodeError
@@ -50,29 +54,62 @@ def _functions() -> dict[tuple[Any, str], Any]:
     }
 
 
+def _is_of_torch(value: Any) -> bool:
+    return str(getattr(value, "__module__", None)).partition(".")[0] == "torch"
+
+
+class _AfterTorch(MetaPathFinder):
+    """Calls a function as soon as torch is imported."""
+
+    def __init__(self, then: Callable[[], Any]) -> None:
+        self.then = then
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec and spec.loader:
+            execute = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (execute(module), self.then())  # type: ignore
+        return spec
+
+
 @contextmanager
 def unchanged(where: str) -> Iterator[None]:
-    """Undo changes of torch by own code in the block, and refuse them."""
-    settings, functions = _settings(), _functions()
+    """Undo changes of torch by own code in the block, and refuse them. It does not import torch."""
+    before: list[tuple[dict[str, Any], dict[Any, Any]]] = []
+    finder = _AfterTorch(lambda: before.append((_settings(), _functions())))
+    if "torch" in sys.modules:
+        finder.then()
+    else:
+        sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
-        changed = []
-        for name, (value, change) in _settings().items():
-            if value != (before := settings[name][0]):
-                # The device cpu is the default; naming it would make each operation slower.
-                change(None if str(before) == "cpu" else before)
-                changed.append(name)
-        now = _functions()
-        for (place, name), value in functions.items():
-            new = now.get((place, name))
-            is_new_name = getattr(new, "__name__", name) != name
-            is_of_torch = str(getattr(new, "__module__", None)).partition(".")[0] == "torch"
-            if new is not value and (is_new_name or not is_of_torch):
-                setattr(place, name, value)
-                changed.append(f"{getattr(place, '__qualname__', place.__name__)}.{name}")
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
+        changed = _undo(*before[0]) if before else []
     if changed:
         raise OwnCodeError(
             f"{where}: changes torch for the whole process ({', '.join(changed[:3])}), and with it"
             " the built-in parts; leave that out, or do it inside your part"
         )
+
+
+def _undo(settings: dict[str, Any], functions: dict[Any, Any]) -> list[str]:
+    """Restore settings and functions of torch; return the names of those that had changed."""
+    changed = []
+    for name, (value, change) in _settings().items():
+        if value != (before := settings[name][0]):
+            # The device cpu is the default; naming it would make each operation slower.
+            change(None if str(before) == "cpu" else before)
+            changed.append(name)
+    now = _functions()
+    for (place, name), value in functions.items():
+        new = now.get((place, name))
+        is_new_name = getattr(new, "__name__", name) != name
+        if new is not value and (is_new_name or not _is_of_torch(new)):
+            setattr(place, name, value)
+            changed.append(f"{getattr(place, '__qualname__', place.__name__)}.{name}")
+    return changed
