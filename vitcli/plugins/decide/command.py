@@ -21,6 +21,7 @@ from vitcli.cli.options import (
     exclude,
     output_option,
     with_code,
+    with_example,
 )
 from vitcli.plugin import load_target
 from vitcli.runner.engines.engine import ENGINES, LOCAL
@@ -43,6 +44,11 @@ ALONE = {
 """Options that mean nothing beside another one."""
 
 
+@with_example(
+    "vitcli decide -s optim.lr=0.004 --against quickstart",
+    "vitcli decide -s model.depth=5 --campaign night --against quickstart",
+    "vitcli decide --csv results.csv",
+)
 @takes_options
 @with_code
 def decide(
@@ -118,12 +124,6 @@ def decide(
     It trains pair after pair, both with the same seed, until there is a verdict: a wrong "better"
     or "worse" comes in at most 5 % of the comparisons. Exit code 0: better, or equivalent within
     --margin; 6: another verdict; 3: more pairs are needed. The same command goes on.
-
-    \b
-    Example:
-      vitcli decide -s optim.lr=0.004 --against quickstart
-      vitcli decide -s model.depth=5 --campaign night --against quickstart
-      vitcli decide --csv results.csv
     """
     from vitcli.plugins.decide.rule import MOST
 
