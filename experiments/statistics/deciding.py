@@ -158,9 +158,8 @@ def try_ideas(night: Night, random: np.random.Generator) -> dict[str, float]:
             seed = idea.first_seed + len(idea.scores)
             pair = score(idea.side, seed), score(idea.against, seed)
             idea = campaign.decide(idea.replace(scores=(*idea.scores, pair)))
-        campaign = campaign.with_idea(idea)
+        campaign = campaign.with_idea(idea.replace(adopted=idea.is_won))
         if idea.is_won:
-            campaign, _ = campaign.adopted()
             adopted.append(effect)
     false = sum(effect <= 0 for effect in adopted)
     helping = sum(effect > 0 for effect in effects)
