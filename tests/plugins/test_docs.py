@@ -8,7 +8,7 @@ from vitcli.plugin import DOORS, TABLES, Plugin
 from vitcli.version import PACKAGE
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/plugins.md").read_text()
-SET_BY_VITCLI = {"package", "version", "problem", "folder"}
+SET_BY_VITCLI = {"package", "version", "problem", "modules"}
 
 
 def test_each_hook_is_documented():

@@ -44,15 +44,22 @@ def reach_of_attention() -> float:
     return (rows.abs().amax(-1) > 0).double().mean().item()
 
 
-def reach_of_convolution() -> float:
-    """Return the share of pairs (output, pixel) with a gradient: a 3x3 kernel, 8x8 pixels."""
+def reach_of_convolution(side: int = 8) -> tuple[float, int, int]:
+    """Return how far a 3x3 convolution of an image of side x side pixels reaches.
+
+    The numbers are the share of pairs (output, pixel) with a gradient, the most pixels that one
+    output depends on, and the most pixels that two outputs at least 3 pixels apart have in common.
+    """
     kernel = normal("kernel", 1, 1, 3, 3)
 
     def convolve(image: Tensor) -> Tensor:
-        return nn.functional.conv2d(image.view(1, 1, 8, 8), kernel, padding=1).flatten()
+        return nn.functional.conv2d(image.view(1, 1, side, side), kernel, padding=1).flatten()
 
-    gradients = torch.func.jacrev(convolve)(normal("image", 64))
-    return (gradients.abs() > 0).double().mean().item()
+    touched = torch.func.jacrev(convolve)(normal("image", side * side)).abs() > 0
+    places = torch.cartesian_prod(torch.arange(side), torch.arange(side)).double()
+    is_far = torch.cdist(places, places, p=float("inf")) >= 3
+    shared = touched.double() @ touched.double().mT
+    return touched.double().mean().item(), int(touched.sum(1).max()), int(shared[is_far].max())
 
 
 def permutation_errors() -> dict[str, float]:

@@ -268,7 +268,7 @@ def explain_graph(subject: Subject) -> Shown:
             "share_of_tenth": (received[order[:tenth]].sum() / received.sum()).item(),
             "self_weight": weights.diagonal().mean().item(),
             "reach": random_tensors.reach_of_attention(),
-            "reach_of_convolution": random_tensors.reach_of_convolution(),
+            "reach_of_convolution": random_tensors.reach_of_convolution()[0],
         },
         words={"num_strongest": len(strongest)},
         drawings=[arrows(subject, strongest), spotlight(subject, received), bars(lines)],
