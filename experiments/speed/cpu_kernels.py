@@ -5,6 +5,7 @@ The settings of a model take turns. The models are quickstart and those of peers
 """
 
 import argparse
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -12,7 +13,7 @@ import torch
 from ratios import AUGMENT, SIZES
 
 from vitcli.core.spec import DataSpec, ExperimentSpec, TrainSpec, VitSpec
-from vitcli.plugins.bench.training import make_workload, step_of, turns
+from vitcli.plugins.bench.training import make_workload, turns
 from vitcli.runner.experiment.config import Experiment, load_experiment
 from vitcli.runner.machine.device import computes_bf16, cpu_kind, hardware, this_processor
 
@@ -37,7 +38,7 @@ def measure(experiment: Experiment, rounds: int, seconds: float) -> dict[str, fl
             train = experiment.spec.train.replace(precision=precision, kernels=kernels)
             spec = experiment.spec.replace(train=train)
             work = make_workload(Experiment(experiment.name, spec, experiment.path), "cpu", print)
-            works[f"{precision} {work.training.kernels}"] = step_of(work.steps())
+            works[f"{precision} {work.training.kernels}"] = partial(next, work.steps())
     found = turns(works, torch.device("cpu"), rounds=rounds, seconds=seconds)
     return {name: batch / median(times) for name, times in found.items()}
 

@@ -12,6 +12,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from vitcli.core.data.augment import normalize
 from vitcli.core.nn.patch_embed import patchify
 from vitcli.core.spec import AugmentSpec, DataSpec, ExperimentSpec, TrainSpec, VitSpec
-from vitcli.plugins.bench.training import Workload, make_workload, step_of, turns
+from vitcli.plugins.bench.training import Workload, make_workload, turns
 from vitcli.runner.errors import CheckError, InputError, UserError
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.files import commit_json
@@ -124,9 +125,9 @@ def measure_ratios(
         setting = describe_setting(work)
         compile_training(work.training, ignore_message)
         works = {
-            "ours": step_of(work.steps()),
-            "stock": step_of(stock_training(work)),
-            "data": step_of(work.batches()),
+            "ours": partial(next, work.steps()),
+            "stock": partial(next, stock_training(work)),
+            "data": partial(next, work.batches()),
         }
         found = turns(works, work.device, rounds=rounds, seconds=seconds)
         ours, stock, data = (median(found[key]) for key in ("ours", "stock", "data"))

@@ -389,8 +389,9 @@ def quickstart() -> Side:
 
 
 def one(**fields: Any) -> Campaign:
+    stated: dict[str, Any] = {"start": side("a"), "split": "val", "max_seeds": 16}
     number = {"label": "accuracy", "unit": "%", "digits": 2, "higher_is_better": True}
-    return Campaign(**({"start": side("a"), "split": "val", "max_seeds": 16} | number | fields))
+    return Campaign(**(stated | number | fields))
 
 
 def test_a_claim_has_unused_seeds_and_each_further_one_half_the_alpha():

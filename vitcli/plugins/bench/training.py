@@ -5,7 +5,7 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -317,7 +317,7 @@ def timed(work: Callable[[], object], device: torch.device) -> float:
 
 
 def turns(
-    works: dict[str, Callable[[], object]], device: torch.device, *, rounds: int, seconds: float
+    works: Mapping[str, Callable[[], object]], device: torch.device, *, rounds: int, seconds: float
 ) -> dict[str, list[float]]:
     """Return how many seconds one call of each function takes, for each round.
 
