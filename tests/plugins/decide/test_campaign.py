@@ -13,6 +13,7 @@ import vitcli as interface
 from tests.cli.commands import printed, said, vitcli
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.decide import ledger, pairs
+from vitcli.plugins.decide.ideas import Call
 from vitcli.plugins.decide.ledger import FILE, Campaign, Idea, Side, read
 from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.engines.local import Setup
@@ -44,6 +45,7 @@ class Engine:
 
     def __init__(self, root: Path, folders: list[str], setup: Setup) -> None:
         self.root, self.waiting, self.stopping = root, deque(folders), False
+        assert setup.request["without_test"] is True
 
     def events(self, tick: Callable[[], None]) -> Generator[TrialEvent, None, None]:
         while self.waiting and not self.stopping:
@@ -243,7 +245,8 @@ def test_only_a_winner_is_adopted(made):
     said(6, "decide", "-s", "model.depth=3", *NIGHT, "--adopt")
     assert "no idea has won" in said(2, "decide", "night", "--adopt")
     printed("decide", "-s", "model.depth=5", *NEXT)
-    assert "model.depth=5" in said(0, "decide", "night", "--adopt")
+    printed("decide", "-s", "model.depth=6", *NEXT)
+    assert "model.depth=6" in said(0, "decide", "night", "--adopt")
     assert "no idea has won" in said(2, "decide", "night", "--adopt")
 
 
@@ -406,6 +409,8 @@ def test_a_claim_has_unused_seeds_and_each_further_one_half_the_alpha():
     )
     found = found.with_idea(claim.replace(verdict="better"), is_claim=True)
     assert found.claim("").is_final, "a claim is made once"
+    after = found.with_idea(Idea(side=side("d"), against=side("b"), adopted=True, **IDEA))
+    assert after.idea("e", side("e"), None, "").first_seed == 32, "no seed of a claim is used again"
     second = Idea(side=side("c"), against=side("b"), adopted=True, **(IDEA | {"first_seed": 16}))
     found = found.with_idea(second)
     again = found.claim("")
@@ -445,6 +450,16 @@ def test_a_comparison_of_its_own_reads_the_test_images_and_a_claim_does(tiny, wi
     assert len(runs) == 2 * len(found.ideas[0].scores)
     assert all("test_accuracy" in json.loads((run / "result.json").read_text()) for run in runs)
     assert vitcli("decide", *words, "--json")[:2] == (code, out)
+    call = Call(
+        folder=None,
+        is_single=True,
+        against="tiny.yaml",
+        typed={"train.epochs": 1},
+        on_message=ignore_message,
+    )
+    images = call.compare(None, {"model.depth": 3}).image_variance(4)
+    assert images is not None, "test images tell of new ones"
+    assert images[4] >= 0
 
 
 def test_a_claim_trains_on_the_test_images(tiny, without_workers):

@@ -113,3 +113,13 @@ def test_pairs_beyond_the_end_are_refused(differences, most):
 def test_equal_differences_have_no_interval(differences, options, verdict, pairs):
     found = decide(differences, most=16, **options)
     assert (found.verdict, found.pairs, found.interval) == (verdict, pairs, None)
+
+
+def test_the_interval_never_becomes_wider():
+    differences = [0.5, 0.6, -0.1, 0.4, 9.0]
+    first, second = (
+        decide(differences[:pairs], most=16, may_give_up=False).interval for pairs in (4, 5)
+    )
+    assert first
+    assert second
+    assert (first[0] <= second[0], second[1] <= first[1]) == (True, True)

@@ -403,7 +403,7 @@ class RunRecord:
 
     @property
     def _reason_of_training(self) -> str:
-        """The reason without what a finished run lacks today, which is no result."""
+        # What a finished run lacks today is no result.
         return "" if self.state == "finished" else self.reason
 
     def entry(self) -> dict[str, Any]:
