@@ -38,9 +38,10 @@ PILOTS = RESULTS.parent / "pilots"
 PILOTED = ("cifar10-convnet", "cifar10-pocket", "speedrun-94", "cifar10-plain")
 KINDS = {"plain ViT": GREEN, "hybrid": BLUE, "convolutional": VERMILION}
 PLACES = {
-    "airbench94": (-7, -3, "right"),
-    "airbench95": (-7, -3, "right"),
-    "airbench96": (-7, -3, "right"),
+    "airbench94_muon": (0, 15, "center"),
+    "airbench94": (3, 4, "left"),
+    "airbench95": (7, -3, "left"),
+    "airbench96_faster": (-7, -3, "right"),
     "cifar10-convnet-short": (0, -13, "center"),
     "study-distil/alone": (-7, 1, "right"),
     "study-distil/taught": (-7, -9, "right"),
@@ -62,7 +63,10 @@ class Point:
     name: str
     kind: str
     pflop: float
-    accuracy: float
+    accuracy: float | None = None
+    """Of each test image as it is, in percent."""
+    tta: float | None = None
+    """With the six views of ``vitcli eval --tta shift``, in percent."""
     epoch: str
     """``last``, or ``best`` if the test images chose it."""
     n: str
@@ -96,7 +100,9 @@ def _forward(name: str) -> tuple[ExperimentSpec, int]:
     return spec, forward_flops(model, model.image_shape)
 
 
-def our_point(result: str, trainings: list[str], kind: str) -> Point:
+def our_point(
+    result: str, trainings: list[str], kind: str, tta: float | None = None, measured: str = ""
+) -> Point:
     """Return the point of a row of a committed result.
 
     Args:
@@ -104,6 +110,8 @@ def our_point(result: str, trainings: list[str], kind: str) -> Point:
         trainings: The experiment, or STUDY/VARIANT for another row than the baseline's, after the
             experiment of a teacher if it has one. Their compute is added.
         kind: A key of ``KINDS``.
+        tta: Accuracy with test-time augmentation, in percent.
+        measured: The command that measures it.
     """
     *teachers, own = trainings
     rows, variant = compare(document(result)), own.partition("/")[2]
@@ -114,10 +122,12 @@ def our_point(result: str, trainings: list[str], kind: str) -> Point:
         kind=kind,
         pflop=pflop(own, *teachers) + sum(map(pflop, teachers)),
         accuracy=row.score_mean,
+        tta=tta,
         sd=row.score_sd,
         epoch="last",
         n=str(row.n),
-        source=f"vitcli, {' after '.join(f'`{name}`' for name in reversed(trainings))}",
+        source=f"vitcli, {' after '.join(f'`{name}`' for name in reversed(trainings))}"
+        + (f"; `{measured}`" if measured else ""),
         is_ours=True,
     )
 
@@ -138,15 +148,20 @@ def accuracy_table() -> str:
             f"**{point.name}**" if point.is_ours else point.name,
             point.kind,
             f"{point.pflop:.3g}",
-            f"{point.accuracy:.2f}" + ("" if point.sd is None else f" +- {point.sd:.2f}"),
+            "-" if point.accuracy is None else f"{point.accuracy:.2f}{_spread(point)}",
+            "-" if point.tta is None else f"{point.tta:.2f}",
             point.epoch,
             point.n,
             point.source,
         ]
         for point in points()
     ]
-    header = ["model", "kind", "PFLOP", "accuracy, %", "epoch", "n", "source"]
-    return markdown_grid(header, rows, (2, 3, 5))
+    header = ["model", "kind", "PFLOP", "accuracy, %", "with TTA, %", "epoch", "n", "source"]
+    return markdown_grid(header, rows, (2, 3, 4, 6))
+
+
+def _spread(point: Point) -> str:
+    return "" if point.sd is None else f" +- {point.sd:.2f}"
 
 
 def pilots_table() -> str:
@@ -189,13 +204,14 @@ def accuracy_figure() -> Figure:
     for point in points():
         colour, face = KINDS[point.kind], "white" if point.epoch == "best" else KINDS[point.kind]
         marker = "D" if point.is_ours else "o"
-        axes.plot(
-            point.pflop, point.accuracy, marker, color=colour, markerfacecolor=face, markersize=5
-        )
+        if point.accuracy is not None:
+            axes.plot(point.pflop, point.accuracy, marker, color=colour, mfc=face, markersize=5)
+        if point.tta is not None:
+            axes.plot(point.pflop, point.tta, "^", color=colour, markersize=5)
         across, up, side = PLACES.get(point.name, RIGHT)
         axes.annotate(
             point.name,
-            (point.pflop, point.accuracy),
+            (point.pflop, point.tta if point.accuracy is None else point.accuracy),
             (across, up),
             textcoords="offset points",
             ha=side,
@@ -215,6 +231,7 @@ def accuracy_figure() -> Figure:
         Line2D(
             [], [], color="k", marker="o", ls="", markerfacecolor="white", label="published, best"
         ),
+        Line2D([], [], color="k", marker="^", ls="", label="six views (TTA)"),
     ]
     add_legend_beside(axes, handles=marks)
     add_title(figure, "CIFAR-10 from scratch: accuracy against compute")

@@ -46,7 +46,7 @@ class Denoise(Task):
         return {"loss": self.errors(self.network, batch["images"], noise).mean()}
 
     @torch.inference_mode()
-    def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
+    def outputs(self, module: nn.Module, images: Images) -> Outputs:
         was_training = module.training
         module.eval()
         generator, found = keyed_generator("noise"), []

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,7 @@ from torch.testing import assert_close
 from vitcli.core.metrics import knn
 from vitcli.core.metrics import linear_probe as probes
 from vitcli.core.metrics.classification import (
+    Views,
     calibration_error,
     compute_logits,
     measure_logits,
@@ -222,12 +224,19 @@ def test_few_labels_have_the_default_strength():
     assert found.layer.isfinite().all()
 
 
-def test_mirroring_averages_probabilities_and_keeps_the_mode():
-    model = nn.Flatten()
-    images = torch.randn(3, 1, 1, 2)
-    batches = [{"images": images, "targets": torch.zeros(3)}]
-    plain, mirrored = compute_logits(model, batches), compute_logits(model, batches, flip=True)
-    row = images[:, 0, 0]
-    assert_close(plain, row)
-    assert_close(mirrored.exp(), (row.softmax(-1) + row.flip(-1).softmax(-1)) / 2)
+@pytest.mark.parametrize("tta", ["mirror", "shift"])
+def test_views_average_probabilities_and_keep_the_mode(tta):
+    model, images = nn.Flatten(), torch.randn(3, 1, 4, 5)
+    logits = compute_logits(Views(model, tta), [{"images": images}])
+    wide = np.pad(images.numpy(), [(0, 0), (0, 0), (1, 1), (1, 1)], mode="reflect")
+    around = [wide[..., :4, :5], wide[..., 2:, 2:]]
+    shares = [(images.numpy(), 1.0)]
+    if tta == "shift":
+        shares = [(images.numpy(), 0.5), *((view, 0.25) for view in around)]
+    expected = sum(
+        share / 2 * torch.from_numpy(side.reshape(3, -1).copy()).softmax(-1)
+        for view, share in shares
+        for side in (view, view[..., ::-1])
+    )
+    assert_close(logits.exp(), expected)
     assert model.training

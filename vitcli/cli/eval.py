@@ -25,8 +25,12 @@ def evaluate(
     run: shared.Run,
     split: Annotated[Literal["test", "val", "train"], Option(help="Images to measure.")] = "test",
     tta: Annotated[
-        bool, Rare("--tta", help="Average over each image and its mirror image.")
-    ] = False,
+        Literal["mirror", "shift"] | None,
+        Rare(
+            help="Average over views of each image: its mirror image, or also copies shifted by a"
+            " pixel (six views)."
+        ),
+    ] = None,
     step: Annotated[int | None, Rare(help="Step of the checkpoint.", show_default="last")] = None,
     form: shared.Format = "text",
     predictions: Annotated[

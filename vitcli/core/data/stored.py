@@ -30,11 +30,10 @@ class StoredPixels:
         base: Tensor,
         index: Tensor | None = None,
         device: torch.device | str = "cpu",
-        is_mirrored: bool = False,
         hint: Callable[[Tensor], object] = lambda _: None,
     ) -> None:
         self.base, self.index = base, torch.arange(len(base)) if index is None else index
-        self.device, self.is_mirrored, self.hint = torch.device(device), is_mirrored, hint
+        self.device, self.hint = torch.device(device), hint
         self.shape = torch.Size((len(self.index), *base.shape[1:]))
         self._pool: ThreadPoolExecutor | None = None
         self._coming: Iterator[Tensor] = iter(())
@@ -61,9 +60,8 @@ class StoredPixels:
     def gather(self, places: Tensor) -> Tensor:
         """Return the images at some places of the memory map, on the device."""
         self.hint(places)
-        found = self.base[places]
-        found = found.flip(-1) if self.is_mirrored else found
-        return found.pin_memory().to(self.device, non_blocking=True) if self.is_cuda else found
+        images = self.base[places]
+        return images.pin_memory().to(self.device, non_blocking=True) if self.is_cuda else images
 
     def expect(self, batches: Iterable[Tensor]) -> None:
         """Gather the batches of these indices in a thread, each before it is asked for."""
@@ -91,14 +89,10 @@ class StoredPixels:
         return self.at(self.index[index.cpu() if isinstance(index, Tensor) else index])
 
     def at(self, places: Tensor) -> "StoredPixels":
-        return StoredPixels(self.base, places, self.device, self.is_mirrored, self.hint)
+        return StoredPixels(self.base, places, self.device, self.hint)
 
     def to(self, device: torch.device | str) -> "StoredPixels":
-        return StoredPixels(self.base, self.index, device, self.is_mirrored, self.hint)
-
-    def flip(self, _: int) -> "StoredPixels":
-        """Return the images mirrored from left to right."""
-        return StoredPixels(self.base, self.index, self.device, not self.is_mirrored, self.hint)
+        return StoredPixels(self.base, self.index, device, self.hint)
 
 
 AnyPixels = Tensor | StoredPixels

@@ -158,26 +158,22 @@ def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[f
 
 
 def logits_and_labels(
-    model: nn.Module, images: Images, spec: ExperimentSpec, *, flip: bool = False
+    model: nn.Module, images: Images, spec: ExperimentSpec
 ) -> tuple[Tensor, Tensor]:
     """Return logits (N, K) in fp32 and labels (N,) of a split, normalised as the spec says.
 
-    ``train.limit_batches`` limits the split too, to evenly spaced images. ``flip`` averages over
-    each image and its mirror image.
+    ``train.limit_batches`` limits the split too, to evenly spaced images.
     """
-    logits = compute_logits(model, split_batches(images, spec), flip=flip)
+    logits = compute_logits(model, split_batches(images, spec))
     return logits, limit_images(images, spec).labels
 
 
 @torch.inference_mode()
-def compute_logits(
-    model: nn.Module, batches: Iterable[dict[str, Tensor]], *, flip: bool = False
-) -> Tensor:
+def compute_logits(model: nn.Module, batches: Iterable[dict[str, Tensor]]) -> Tensor:
     """Return fp32 logits (N, K) of all images, in order, on the device of the batches.
 
-    The model runs in eval mode. With ``flip`` (test-time augmentation) the result is the logarithm
-    of the mean probability over the image and its mirror image. On CUDA the last batch is padded to
-    the size of the others, so that a compiled model sees one shape.
+    The model runs in eval mode. On CUDA the last batch is padded to the size of the others, so that
+    a compiled model sees one shape.
     """
     rows, size = [], 0
     with evaluating(model):
@@ -186,10 +182,42 @@ def compute_logits(
             count, size = len(images), max(size, len(images))
             if images.is_cuda and count < size:
                 images = F.pad(images, (0, 0, 0, 0, 0, 0, 0, size - count))
-            logits = model(images).float()
-            if flip:
-                mirrored = model(images.flip(-1)).float()
-                mean = torch.stack([logits, mirrored]).log_softmax(-1).logsumexp(0)
-                logits = mean - math.log(2)
-            rows.append(logits[:count])
+            rows.append(model(images).float()[:count])
     return torch.cat(rows)
+
+
+VIEWS = {
+    "mirror": [(0.5, 1, 1, False), (0.5, 1, 1, True)],
+    "shift": [
+        (0.25 if top == 1 else 0.125, top, left, is_mirrored)
+        for top, left in ((1, 1), (0, 0), (2, 2))
+        for is_mirrored in (False, True)
+    ],
+}
+"""Test-time augmentation -> the share, top and left edge of each view, and whether it is mirrored.
+
+The edges are those in an image with one reflected pixel on each side, so 1 is the image itself.
+"""
+
+
+class Views(nn.Module):
+    """Images (B, C, H, W) -> the logarithm of the mean probability over the views of an image.
+
+    ``shift`` has the six views of airbench (Jordan 2024, https://arxiv.org/abs/2404.00498).
+    Deviation: there, logits are averaged.
+    """
+
+    def __init__(self, model: nn.Module, tta: str) -> None:
+        super().__init__()
+        self.model, self.views = model, VIEWS[tta]
+        self.train(model.training)
+
+    def forward(self, images: Tensor) -> Tensor:
+        height, width = images.shape[-2:]
+        wide = F.pad(images, (1, 1, 1, 1), mode="reflect")
+        rows = []
+        for share, top, left, is_mirrored in self.views:
+            view = wide[..., top : top + height, left : left + width]
+            logits = self.model(view.flip(-1) if is_mirrored else view).float()
+            rows.append(logits.log_softmax(-1) + math.log(share))
+        return torch.stack(rows).logsumexp(0)

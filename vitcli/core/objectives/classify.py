@@ -70,9 +70,9 @@ class Classify(Task):
         accuracy = (logits.detach().argmax(-1) == labels).float().mean()
         return {"loss": loss, "accuracy": accuracy}
 
-    def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
+    def outputs(self, module: nn.Module, images: Images) -> Outputs:
         """Return ``logits`` (N, K) in fp32 and ``labels`` (N,)."""
-        logits, labels = logits_and_labels(module, images, self.spec, flip=flip)
+        logits, labels = logits_and_labels(module, images, self.spec)
         return {"logits": logits, "labels": labels}
 
     def measure(self, outputs: Outputs) -> dict[str, float]:

@@ -215,11 +215,10 @@ class Task(ABC):
         raise ValueError(f"task {self.spec.task.name} reads no text")
 
     @abstractmethod
-    def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
+    def outputs(self, module: nn.Module, images: Images) -> Outputs:
         """Return the tensors that ``measure`` needs, for every image of a split, in order.
 
-        ``train.limit_batches`` limits the split. ``flip`` averages over each image and its mirror
-        image.
+        ``train.limit_batches`` limits the split.
         """
 
     @abstractmethod

@@ -184,15 +184,11 @@ class ContrastiveTask(Task):
     # Evaluation
 
     @torch.inference_mode()
-    def embed_images(self, module: nn.Module, images: Images, flip: bool = False) -> Tensor:
-        """Return the unit vectors (N, E) of a split, or the means with the mirror images."""
-        vectors, model = [], cast(ImageTextModel, module)
-        for batch in self.eval_batches(images):
-            vectors.append(model.encode_images(batch["images"]))
-            if flip:
-                mirrored = model.encode_images(batch["images"].flip(-1))
-                vectors[-1] = F.normalize(vectors[-1] + mirrored, dim=-1)
-        return torch.cat(vectors)
+    def embed_images(self, module: nn.Module, images: Images) -> Tensor:
+        """Return the unit vectors (N, E) of a split."""
+        model = cast(ImageTextModel, module)
+        batches = self.eval_batches(images)
+        return torch.cat([model.encode_images(batch["images"]) for batch in batches])
 
     @torch.inference_mode()
     def embed_tokens(self, module: nn.Module, tokens: Tensor) -> Tensor:
@@ -225,7 +221,7 @@ class ContrastiveTask(Task):
     def _scores(self, module: nn.Module, images: Tensor, vectors: Tensor) -> Tensor:
         return cast(ImageTextModel, module).logit_scale.detach().exp() * images @ vectors.mT
 
-    def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
+    def outputs(self, module: nn.Module, images: Images) -> Outputs:
         """Return zero-shot logits, labels, ranks of retrieval, and what the levels need.
 
         The ranks (N,) are of captions for each image, and of images for the caption of each image;
@@ -236,7 +232,7 @@ class ContrastiveTask(Task):
         was_training = module.training
         module.eval()
         part = limit_images(images, self.spec)
-        found = self.embed_images(module, images, flip)
+        found = self.embed_images(module, images)
         book, plain = self.book, self.book.plain
         outputs = {
             name: self._scores(module, found, self.class_vectors(module, [rows[s] for s in plain]))

@@ -11,7 +11,6 @@ Axes: B batch, N images, C channels, H W pixels, T samples, M mel bands, F frame
 E width of the joint space. In models: N tokens, D embed_dim, h num_heads.
 """
 
-import math
 from collections.abc import Iterator
 from functools import partial
 from typing import cast
@@ -388,7 +387,7 @@ class Fusion(Task):
         return F.cross_entropy(logits.float(), targets, label_smoothing=smoothing)
 
     @torch.inference_mode()
-    def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
+    def outputs(self, module: nn.Module, images: Images) -> Outputs:
         """Return ``logits``, ``image_logits`` and ``sound_logits`` (N, K), and ``labels`` (N,).
 
         ``image_logits`` and ``sound_logits`` are those without the other modality. With a
@@ -400,13 +399,13 @@ class Fusion(Task):
         size = 0
         for batch in self.eval_batches(images):
             size = max(size, len(batch["images"]))
-            for name, values in self._evaluate(module, batch, size, flip).items():
+            for name, values in self._evaluate(module, batch, size).items():
                 found.setdefault(name, []).append(values)
             found["labels"].append(batch["targets"])
         module.train(was_training)
         return {name: torch.cat(parts) for name, parts in found.items()}
 
-    def _evaluate(self, module: nn.Module, batch: Batch, size: int, flip: bool) -> Outputs:
+    def _evaluate(self, module: nn.Module, batch: Batch, size: int) -> Outputs:
         images, sounds, count = batch["images"], batch["sounds"], len(batch["images"])
         if images.is_cuda:  # a compiled model sees one shape
             missing = (0, 0, 0, 0, 0, 0, 0, size - count)
@@ -417,14 +416,11 @@ class Fusion(Task):
             "image_logits": whole["image"],
             "sound_logits": whole["sound"],
         }
-        views = [images, images.flip(-1)] if flip else [images]
         found: Outputs = {}
         for name, alone in kinds.items():
-            made = [module(view, sounds, alone) for view in views]
-            logits = torch.stack([each["logits"].float() for each in made])
-            mean = logits.log_softmax(-1).logsumexp(0) - math.log(2) if flip else logits[0]
-            found |= {name: mean[:count]}
-            found |= {k: v[:count] for k, v in made[0].items() if not k.endswith("logits")}
+            outputs = module(images, sounds, alone)
+            found[name] = outputs.pop("logits").float()[:count]
+            found |= {k: v[:count] for k, v in outputs.items() if not k.endswith("logits")}
         return found
 
     def measure(self, outputs: Outputs) -> dict[str, float]:

@@ -201,13 +201,8 @@ class MaskedTask(Task):
         return draw_noise(len(images), self.num_patches, "held-out").to(images.pixels.device)
 
     @torch.inference_mode()
-    def reconstruction_errors(
-        self, module: nn.Module, images: Images, *, flip: bool = False
-    ) -> Outputs:
-        """Return ``masked_mse`` and the errors of the baselines for every image of a split, (N,).
-
-        ``flip`` averages ``masked_mse`` over each image and its mirror image.
-        """
+    def reconstruction_errors(self, module: nn.Module, images: Images) -> Outputs:
+        """Return ``masked_mse`` and the errors of the baselines of each image of a split, (N,)."""
         model, was_training = cast(MaskedModel, module), module.training
         model.eval()
         noise, parts, start = self.held_out_noise(images), [], 0
@@ -215,10 +210,8 @@ class MaskedTask(Task):
             pixels = batch["images"]
             part = noise[start : start + len(pixels)]
             start += len(pixels)
-            errors = model.errors(pixels, part)
-            if flip:
-                errors = (errors + model.errors(pixels.flip(-1), part)) / 2
-            parts.append({"masked_mse": errors} | baseline_errors(model, pixels, part))
+            errors = {"masked_mse": model.errors(pixels, part)}
+            parts.append(errors | baseline_errors(model, pixels, part))
         model.train(was_training)
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 

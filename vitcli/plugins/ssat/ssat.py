@@ -115,9 +115,8 @@ class Ssat(MaskedTask, Classify):
         made = self.augmented_batch(images, others, augment, self._channels, data.num_classes)
         return batch | {OTHERS: made["images"]}
 
-    def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
-        errors = self.reconstruction_errors(module, images, flip=flip)
-        return super().outputs(module, images, flip=flip) | errors
+    def outputs(self, module: nn.Module, images: Images) -> Outputs:
+        return super().outputs(module, images) | self.reconstruction_errors(module, images)
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
         return super().measure(outputs) | mean_errors(outputs)

@@ -283,12 +283,9 @@ class ViewTask(Task):
         return batch | rest
 
     @torch.inference_mode()
-    def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
+    def outputs(self, module: nn.Module, images: Images) -> Outputs:
         """Return the k-NN votes as ``logits`` (N, K) in fp32, and ``labels`` (N,)."""
         features = self.features(module, images)
-        if flip:
-            mirrored = self.features(module, Images(images.pixels.flip(-1), images.labels))
-            features = F.normalize(features, dim=1) + F.normalize(mirrored, dim=1)
         labels = limit_images(images, self.spec).labels
         logits = leave_one_out_knn(features, labels, self.spec.model.num_classes or 1)
         return {"logits": logits, "labels": labels}

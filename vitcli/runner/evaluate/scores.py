@@ -7,7 +7,8 @@ from typing import Any
 
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.metric import Metric, metric_of
-from vitcli.core.metrics.classification import Scores
+from vitcli.core.metrics.classification import Scores, Views, logits_and_labels
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run, score_of
 from vitcli.runner.evaluate.weights import UNTRAINED
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, facts_of, hidden
@@ -30,7 +31,8 @@ class Evaluation:
     """Intervals, accuracy per class and confusion matrix; None unless the task classifies."""
     num_images: int
     split: str
-    tta: bool
+    tta: str | None
+    """A row of ``VIEWS``; None measures each image as it is."""
 
     @property
     def notes(self) -> list[str]:
@@ -124,7 +126,7 @@ def evaluate_run(
     name: str,
     *,
     split: str = "test",
-    tta: bool = False,
+    tta: str | None = None,
     predictions: Path | None = None,
     on_message: Listener = ignore_message,
     **options: Any,
@@ -132,7 +134,13 @@ def evaluate_run(
     """Measure a run on its own data set, in fp32; ``options`` are those of ``load_trained_run``."""
     trained = load_trained_run(name, on_message=on_message, **options)
     row, task = trained.spec.task.row, trained.task()
-    outputs = task.outputs(trained.module, trained.images(split), flip=tta)
+    images = trained.images(split)
+    outputs = task.outputs(trained.module, images)
+    if tta:
+        if not row.classifies:
+            raise ConfigError(f"--tta: task {trained.spec.task.name} of {name} has no classes")
+        views = Views(trained.model, tta)
+        outputs["logits"] = logits_and_labels(views, images, trained.spec)[0]
     scores = score_of(trained.run, outputs["logits"], outputs["labels"]) if row.classifies else None
     measured = task.measure(outputs)
     if scores:
