@@ -290,6 +290,26 @@ def diff(
     emit_report(report, form)
 
 
+@commands.command(example="vitcli runs compare quickstart --expected quickstart-avx2")
+def compare(
+    run: shared.Run,
+    expected: Annotated[
+        str,
+        Option(
+            metavar="RESULT",
+            help="Committed result: a file of runs record or ablate --format json, or its name in"
+            " experiments/results; NAME/VARIANT is another row than the first.",
+        ),
+    ],
+    form: shared.Format = "text",
+) -> None:
+    """Show after which epochs a run leaves the expected band of a committed result."""
+    from vitcli.runner.run.record import load_run
+    from vitcli.runner.study.expected import compare_expected
+
+    emit_report(compare_expected(load_run(run), expected), form)
+
+
 def pair_table(title: str, pairs: Mapping[str, Any], names: Sequence[str]) -> DataTable:
     fields = [
         Field("name", title),

@@ -12,10 +12,11 @@ from torch.testing import assert_close
 
 from tests.core.specs import changed, small
 from vitcli.core.inspect.cost import forward_flops, parameters_by_part
-from vitcli.core.models.convnet import BIAS_RATE, ConvNet, Norm, Whitening
+from vitcli.core.models.convnet import ConvNet
 from vitcli.core.models.image_model import ImageModel, build_model
 from vitcli.core.models.resnet import ResNet18
 from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.nn.conv_stages import BIAS_RATE, Norm, Whitening
 from vitcli.core.nn.pos_embed import resize_positions
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import FAMILIES, OptimSpec, model_spec

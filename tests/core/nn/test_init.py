@@ -26,6 +26,7 @@ def make(init: str, **fields) -> VisionTransformer:
         ("swiglu", "conv_stem"),
         ("depthwise", "shifted"),
         ("gelu", "conv_tokenizer"),
+        ("relu", "whitened_stages"),
         ("gelu", "conv"),
     ],
 )

@@ -21,7 +21,7 @@ SHAPE = TokenShape(embed_dim=24, grid_size=(4, 4), num_prefix_tokens=2)
 
 
 @pytest.mark.parametrize("patch_size", [2, 4, 8, 16])
-@pytest.mark.parametrize("name", ["conv_stem", "conv_tokenizer"])
+@pytest.mark.parametrize("name", ["conv_stem", "conv_tokenizer", "whitened_stages"])
 def test_a_stem_has_the_grid_size_and_overlaps_patches(name, patch_size):
     spec = changed(patch_size=patch_size, patch_embed=name)
     stem = build_patch_embed(spec).double().eval()
@@ -45,7 +45,7 @@ def test_the_tokenizer_equals_convolution_relu_and_overlapping_pooling():
 
 
 @pytest.mark.parametrize("patch_size", [1, 3])
-@pytest.mark.parametrize("name", ["conv_stem", "conv_tokenizer"])
+@pytest.mark.parametrize("name", ["conv_stem", "conv_tokenizer", "whitened_stages"])
 def test_a_stem_refuses_a_patch_size_that_is_no_power_of_2(name, patch_size):
     with pytest.raises(ValueError, match=f"{name} needs a patch_size of 2, 4, 8"):
         build_vit(changed(patch_embed=name, patch_size=patch_size, img_size=(12, 12)))

@@ -210,7 +210,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("model: task 'ssat' .* 'relative'", model(pos_embed="relative") | task("ssat")),
     *(
         (f"model.patch_embed: '{name}'", model(patch_embed=name) | task("mae"))
-        for name in ("conv_stem", "conv_tokenizer", "shifted")
+        for name in ("conv_stem", "conv_tokenizer", "whitened_stages", "shifted")
     ),
     ("model.family: .* 'swin'", model(family="swin", **REQUIRED["swin"]) | task("mae")),
     ("task.mask_ratio: .* 16 patches", model(**SIZES) | task("mae", mask_ratio=0.01)),

@@ -268,8 +268,9 @@ class PatchSpec(TokenSpec):
     patch_post_norm: bool = False
     """LayerNorm over each embedded patch."""
     stem_width: int | None = Field(None, ge=1, le=8192)
-    """Channels of all layers of ``conv_tokenizer`` and ``conv_stem`` except the last. Unset doubles
-    the channels from layer to layer, up to ``embed_dim`` in the last layer."""
+    """Channels of all layers of ``conv_tokenizer`` and ``conv_stem``, or stages of
+    ``whitened_stages``, except the last. Unset doubles the channels from layer to layer, up to
+    ``embed_dim`` in the last layer."""
     norm_position: Annotated[str, RowOf(slots.NORM_POSITIONS)] = "pre"
     """Place of the normalisation in a residual branch."""
 

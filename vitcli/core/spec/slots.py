@@ -216,6 +216,12 @@ PATCH_EMBEDS |= {
         build=f"{NN}.patch_embed:ConvTokenizer",
         options=BIAS | {"width": "stem_width"},
     ),
+    "whitened_stages": PatchEmbedRow(
+        about="fixed whitening filters and stages of two 3x3 convolutions (Jordan 2024)",
+        build=f"{NN}.conv_stages:WhitenedStages",
+        options={"width": "stem_width"},
+        has_batch_norm=True,
+    ),
     "shifted": PatchEmbedRow(
         about="a linear map of each patch and its four diagonal shifts (Lee et al. 2021)",
         build=f"{NN}.patch_embed:ShiftedPatches",

@@ -1,0 +1,81 @@
+"""A run beside the learning curves of a committed result."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests.fabricated import make_run
+from vitcli.runner.errors import InputError, UserError
+from vitcli.runner.run.record import load_run
+from vitcli.runner.study.expected import compare_expected
+from vitcli.runner.study.repeated_runs import collect_runs
+from vitcli.runner.study.table import to_json
+
+CURVES = [[(1, 0.10), (2, 0.30), (3, 0.5)], [(1, 0.14), (2, 0.34)], [(1, 0.12), (2, 0.29)]]
+
+
+@pytest.fixture(autouse=True)
+def result(here):
+    """The committed result ``known`` of three seeds with ``CURVES``."""
+    document = json.loads(to_json(collect_runs([make_run(seed) for seed in range(3)])))
+    for trial, curve in zip(document["rows"][0]["trials"], CURVES, strict=True):
+        trial["curve"] = curve
+    file = Path("experiments/results/known.json")
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(document))
+    return document
+
+
+def compare(curve=((1, 0.12),), expected="known", **fields):
+    run = make_run(7, folder=Path("runs/mine"), **fields)
+    return compare_expected(replace(load_run(str(run.path)), curve=curve), expected)
+
+
+def test_the_band_is_the_prediction_interval_of_one_more_seed():
+    scores = np.array([curve[0][1] for curve in CURVES])
+    half = stats.t.ppf(0.975, 2) * scores.std(ddof=1) * np.sqrt(1 + 1 / 3)
+    report = compare(((1, 0.12 + 1.01 * half), (2, 0.31), (3, 0.5), (4, 0.6)))
+    rows = report.tables[0].rows
+    places = [(row["epoch"], row["place"], row["seeds"]) for row in rows]
+    assert places == [(1, "above", 3), (2, "inside", 3)], "epochs with two seeds or more"
+    assert rows[0]["expected"] == pytest.approx(0.12)
+    assert (rows[0]["low"], rows[0]["high"]) == pytest.approx((0.12 - half, 0.12 + half))
+    facts = {fact.name: fact.value for fact in report.facts}
+    assert (facts["num_outside"], facts["first_outside"]) == (1, 1)
+    assert len(report.notes) == 1, "the same settings and images, but another seed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"changes": {"model.depth": 2}}, "depth=2"),
+        ({"meta": {"data_hash": "e" * 64}}, "other images"),
+    ],
+)
+def test_what_explains_a_distance_is_said_first(fields, said):
+    assert said in compare(**fields).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        (None, {"expected": "nope"}, "nope: no such result; experiments/results has known"),
+        (None, {"expected": "known/no-ffn"}, "no row 'no-ffn', but baseline"),
+        (None, {"curve": ()}, "no epoch"),
+        (None, {"curve": ((9, 0.5),)}, r"other epochs \(9\) than known \(1, 2\)"),
+        ("{}", {}, "known.json: not the document"),
+        ("\0", {}, "known.json: not the document"),
+        ('"headline"', {"expected": "experiments/results"}, "no such result"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_a_line(text, arguments, message):
+    if text is not None:
+        Path("experiments/results/known.json").write_text(text)
+    with pytest.raises(UserError, match=message) as error:
+        compare(**arguments)
+    assert "\n" not in str(error.value)
+    assert isinstance(error.value, InputError)
