@@ -64,7 +64,7 @@ NOT_RUN = {
     r"python -m experiments\.(statistics|gates)": "takes minutes; test_gates.py runs short ones",
     r"python -m experiments\.(night|pilots|search)": "takes hours; tests of their own run toys",
     r"python experiments/claims/": "takes minutes, or writes a page; test_claims.py checks",
-    r"(DATA=cifar10 |python )?experiments/speed/": "takes minutes; tests/gpu_stub runs toys",
+    r"(python )?experiments/(gpu|speed)/": "takes minutes; tests/gpu_stub runs toys",
     r"vitcli decide (night|.*--adopt)": "needs a campaign; tests/plugins/decide",
     r"vitcli search ": "takes minutes; tests/cli/test_ablate.py runs short ones",
     r"vitcli .*train\.compile=true": "torch.compile takes minutes",

@@ -1,4 +1,4 @@
-"""How experiments/speed/stages.py runs stages; tests/gpu_stub/test_errors.py runs all of gpu.sh."""
+"""How experiments/gpu/stages.py runs stages; tests/gpu_stub/test_errors.py runs measure.sh."""
 
 import importlib
 import json
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-SPEED = Path(__file__).parents[1] / "experiments" / "speed"
+FOLDER = Path(__file__).parents[1] / "experiments" / "gpu"
 FACTS = {"hardware": "a GPU", "torch": "2", "commit": "abc", "data_hash": "123"}
 
 
 @pytest.fixture
 def stages(monkeypatch):
-    monkeypatch.syspath_prepend(str(SPEED))
+    monkeypatch.syspath_prepend(str(FOLDER))
     return importlib.import_module("stages")
 
 

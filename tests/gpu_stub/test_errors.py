@@ -1,4 +1,4 @@
-"""Whole trainings on the stub GPU: a GPU that fails or is too small, and all stages of gpu.sh."""
+"""Whole trainings on the stub GPU: a GPU that fails or is too small, and all stages of measure.sh."""
 
 import json
 import os
@@ -49,15 +49,15 @@ def test_the_tests_of_a_gpu_pass_as_far_as_values_do_not_matter(tmp_path):
     assert "skipped" not in done.stdout
 
 
-SCRIPT = Path(__file__).parents[2] / "experiments" / "speed" / "gpu.sh"
+SCRIPT = Path(__file__).parents[2] / "experiments" / "gpu" / "measure.sh"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(4 * HANG)  # several libraries are compiled
 def test_all_stages_run_to_their_end(tmp_path):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {"OUT": str(tmp_path / "out"), "PATH": path}
-    command = ["bash", str(SCRIPT), "--toy"]
+    environment = {"PATH": path}
+    command = ["bash", str(SCRIPT), "--toy", "--out", str(tmp_path / "out")]
     done = run_on_stub(command, cwd=tmp_path, env=environment, timeout=3 * HANG)
     assert done.returncode == 0, done.stdout + done.stderr
     found = [json.loads(file.read_text()) for file in (tmp_path / "out" / "toy").glob("*.json")]

@@ -1,25 +1,22 @@
-"""Run all measurements that need a GPU, in stages that can be stopped and continued.
+"""Spend the minutes of a GPU: make the measurements that are missing, the most wanted first.
 
-Usage: DATA=FOLDER experiments/speed/gpu.sh [OPTIONS] [STAGE...]   (default: all stages)
+Usage: experiments/gpu/measure.sh --seconds N --out DIR [--data DIR] [OPTIONS] [STAGE...]
 
-    DATA=cifar10 experiments/speed/gpu.sh small strong --budget small=20m
+    experiments/gpu/measure.sh --seconds 540 --out measured --data cifar10 --pack packed
 
-Each stage has a budget of time and one or more parts. Each part writes its result as NAME.json as
-soon as it ends, and its messages as NAME.log. Call the script again to run what is not done: a
-training continues from its checkpoint, other parts start anew. The exit code is 3 while a stage is
-not done.
+Each stage has a budget of time and one or more parts. A part whose result is committed in
+experiments/results/gpu is skipped. Each part writes its result as NAME.json as soon as it ends, and
+its messages as NAME.log. Call the script again to run what is not done: a training continues from
+its checkpoint, other parts start anew. The exit code is 3 while a stage is not done.
 
-DATA  folder with CIFAR-10; without it, stages that train on CIFAR-10 are skipped
-OUT   folder of the results (default: experiments/results/speed/gpu)
-
-Without a GPU, or with --toy, all stages run at toy size, as a test of this script. Their results go
-to OUT/toy, and DATA may be missing.
+Without --data DIR, the folder with CIFAR-10, stages that train on CIFAR-10 are skipped. Without a
+GPU, or with --toy, all stages run at toy size, as a test of this script. Their results go to
+DIR/toy, and --data may be missing.
 """
 
 import argparse
 import json
 import math
-import os
 import shutil
 import signal
 import sys
@@ -27,6 +24,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from xml.etree import ElementTree
@@ -36,13 +34,18 @@ from stages import ROOT, Facts, Outcome, Part, Stage, StageRunner
 
 from vitcli.cli.engines import parse_duration
 from vitcli.runner.errors import UserError
+from vitcli.runner.experiment.config import load_experiment
 
-SPEED = Path(__file__).resolve().parent
-EPOCHS = 300
-TOY = ("-s", "model.depth=1", "-s", "train.batch_size=8")
-TOY_TRAINING = ("--limit-batches", "2", *TOY)
+SPEED = ROOT / "experiments/speed"
+COMMITTED = ROOT / "experiments/results/gpu"
+NEEDED = ("pytest", "timm", "transformers", "vit_pytorch")
+"""Packages of the tests and of the libraries beside which vitcli is measured."""
+TOY_MODEL = ("-s", "model.depth=1")
+TOY_BATCH = ("-s", "train.batch_size=8")
+TOY = (*TOY_MODEL, *TOY_BATCH)
+TOY_TRAINING = ("--limit-batches", "2", "-s", "optim.warmup_epochs=0.0", *TOY_BATCH)
 TOY_STUDY = """\
-base: ablation-cifar10-short
+base: %s
 model: {depth: 1}
 data: {name: %s}
 optim: {warmup_epochs: 0.0}
@@ -132,20 +135,24 @@ def attention(setup: Setup) -> list[Part]:
     return [Part(name="attention", command=[*setup.vitcli("bench", "attention"), *options])]
 
 
-def small(setup: Setup) -> list[Part]:
-    return [
-        training(setup, "small", "cifar10-small", *setup.precision, "-s", "train.eval_every=10")
-    ]
+def hybrid(setup: Setup) -> list[Part]:
+    return [training(setup, "cifar10-hybrid", seed) for seed in range(3)]
 
 
-def strong(setup: Setup) -> list[Part]:
-    return [training(setup, "strong", "cifar10-strong")]
+def report(setup: Setup) -> list[Part]:
+    names = ("cifar10-resnet18", "cifar10-small", "cifar10-small-aug")
+    return [training(setup, name, seed) for seed in range(3) for name in names]
 
 
-def training(setup: Setup, name: str, experiment: str, *options: str) -> Part:
-    """Return a training of 300 epochs that continues where it was stopped."""
-    folder, epochs = setup.out / "runs" / name, 1 if setup.toy else EPOCHS
-    words = ["--epochs", str(epochs), *options, *(TOY_TRAINING if setup.toy else ())]
+def training(setup: Setup, experiment: str, seed: int) -> Part:
+    """Return a training that continues where it was stopped."""
+    name = f"{experiment}-seed{seed}"
+    folder, epochs = setup.out / "runs" / name, load_experiment(experiment).spec.train.epochs
+    words = ["--seed", str(seed), *setup.precision]
+    if setup.toy:
+        epochs = 1
+        words += ["--epochs", "1", *TOY_TRAINING]
+        words += [] if experiment == "cifar10-resnet18" else TOY_MODEL
     words += setup.data_folder or ["--data", "shapes"]
     words += ["-o", str(folder), "--resume", "auto", "--allow-inexact", "--json"]
     return Part(
@@ -158,24 +165,30 @@ def training(setup: Setup, name: str, experiment: str, *options: str) -> Part:
     )
 
 
-def ablation(setup: Setup) -> list[Part]:
-    """Train one seed more in each part; the result is the table of all seeds so far."""
-    study, variants = "ablation-cifar10-short", list[str]()
-    if setup.toy:
-        study, variants = str(setup.out / "ablation-toy.yaml"), ["--only", "single-head"]
-        Path(study).write_text(TOY_STUDY % ("cifar10" if setup.data else "shapes"))
-    words = [*setup.vitcli("ablate", study), *variants, *setup.data_folder, "--format", "json"]
-    words += ["--save", str(setup.out / "trials"), "-o", str(setup.out / "runs" / "ablation")]
+def positions(setup: Setup) -> list[Part]:
+    """Train the row without positions and its baseline, of the flagship and two other lengths."""
     return [
-        Part(
-            name=f"ablation-seed{seed}",
-            command=[*words, "--seeds", f"0-{seed}", "--budget", "TIME"],
-            uses_data=True,
-            unfinished=(3, 128 + signal.SIGTERM),
-            skipped=setup.problem,
-        )
-        for seed in range(2 if setup.toy else 3)
+        study(setup, name, "no-positional-encoding")
+        for name in ("ablation-cifar10-full", "ablation-length-15", "ablation-length-5")
     ]
+
+
+def study(setup: Setup, name: str, variant: str) -> Part:
+    """Return the training of one row and its baseline; the result is the table of all seeds."""
+    file = name
+    if setup.toy:
+        file = str(setup.out / f"{name}-toy.yaml")
+        Path(file).write_text(TOY_STUDY % (name, "cifar10" if setup.data else "shapes"))
+    words = [*setup.vitcli("ablate", file), "--only", variant, *setup.data_folder]
+    words += ["--seeds", "0"] if setup.toy else []
+    words += ["--format", "json", "--budget", "TIME", "--save", str(setup.out / "trials")]
+    return Part(
+        name=name,
+        command=[*words, "-o", str(setup.out / "runs" / name)],
+        uses_data=True,
+        unfinished=(3, 128 + signal.SIGTERM),
+        skipped=setup.problem,
+    )
 
 
 def resume(setup: Setup) -> list[Part]:
@@ -201,16 +214,16 @@ def memory(setup: Setup) -> list[Part]:
 
 
 STAGES: dict[str, tuple[Callable[[Setup], list[Part]], str]] = {
-    "doctor": (doctor, "1m"),
-    "tests": (tests, "5m"),
+    "peers": (throughput, "110s"),
+    "resume": (resume, "20s"),
+    "tests": (tests, "60s"),
+    "hybrid": (hybrid, "200s"),
+    "positions": (positions, "90s"),
+    "report": (report, "2h"),
+    "doctor": (doctor, "30s"),
     "share": (share, "5m"),
-    "throughput": (throughput, "25m"),
-    "small": (small, "25m"),
-    "strong": (strong, "40m"),
     "attention": (attention, "5m"),
-    "resume": (resume, "5m"),
     "memory": (memory, "8m"),
-    "ablation": (ablation, "60m"),
 }
 """Name -> the parts of a stage, and its budget. A stage runs in this order."""
 
@@ -264,16 +277,19 @@ def read_facts(data: Path | None) -> Facts:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """Return the options; ``given`` maps a stage, or "" for the whole call, to seconds."""
+    """Return the options; ``given`` maps a stage to seconds."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=", ".join(STAGES))
+    parser.add_argument("--seconds", type=float, default=math.inf, help="time of the whole call")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--data", type=Path, help="folder with CIFAR-10")
     parser.add_argument(
         "--budget",
         action="append",
         default=[],
-        metavar="[STAGE=]TIME",
-        help="time of a stage, or of the whole call, such as small=20m or 9m; may be repeated",
+        metavar="STAGE=TIME",
+        help="time of a stage, such as hybrid=20m; may be repeated",
     )
     parser.add_argument("--again", action="store_true", help="also run what is done")
     parser.add_argument("--toy", action="store_true", help="toy size on a GPU, too")
@@ -291,55 +307,63 @@ def parse(words: list[str]) -> argparse.Namespace:
         options.given = {name: parse_duration(time) for name, _, time in texts}
     except UserError as error:
         parser.error(str(error))
-    if unknown := {*options.stages, *options.given} - {"", *STAGES}:
+    if unknown := {*options.stages, *options.given} - {*STAGES}:
         parser.error(f"no stage {', '.join(sorted(unknown))}; choose from {', '.join(STAGES)}")
     return options
 
 
-def forget(out: Path, name: str) -> None:
-    """Delete the trainings of a stage, which would otherwise continue or be finished."""
-    for folder in [out / "runs" / name, *([out / "trials"] if name == "ablation" else [])]:
-        shutil.rmtree(folder, ignore_errors=True)
+def forget(out: Path, parts: list[Part]) -> None:
+    """Delete the trainings of these parts, which would otherwise continue or be finished."""
+    for part in parts:
+        shutil.rmtree(out / "runs" / part.name, ignore_errors=True)
 
 
-def budgets(given: dict[str, float], toy: bool) -> dict[str, float]:
-    """Return the seconds of each stage and of the whole call; at toy size only those given."""
-    stages = {n: math.inf if toy else parse_duration(text) for n, (_, text) in STAGES.items()}
-    return {"": math.inf} | stages | given
+def is_committed(part: Part) -> bool:
+    """Return whether the result of a part, with this name, stands in the repository."""
+    try:
+        return json.loads((COMMITTED / f"{part.name}.json").read_text())["state"] == "done"
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def main() -> None:
     options = parse(sys.argv[1:])
-    data = Path(os.environ["DATA"]).resolve() if os.environ.get("DATA") else None
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise SystemExit(f"not installed: {', '.join(missing)}; pip install '.[bench,test]'")
+    data = options.data.resolve() if options.data else None
     facts = read_facts(data)
     facts["commit"] = facts["commit"] or options.commit
     toy = options.toy or facts["device"] == "cpu"
-    problem = facts.pop("data_problem", "" if data or toy else "DATA is not set")
-    out = Path(os.environ.get("OUT") or ROOT / "experiments/results/speed/gpu").resolve()
-    out = out / "toy" if toy else out
+    problem = facts.pop("data_problem", "" if data or toy else "--data is not given")
+    out = options.out.resolve() / "toy" if toy else options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     say = partial(print, flush=True)
     if options.pack:
         unpack(options.pack, out)
-    chosen = [name for name in STAGES if name in (options.stages or STAGES)]
-    if options.again:
-        for name in chosen:
-            forget(out, name)
     setup = Setup(out, None if problem else data, facts["device"], toy, problem)
-    seconds = budgets(options.given, toy)
     runner = StageRunner(
         out,
         facts | {"toy": toy},
         places={str(data): "DATA"} if data else {},
         again=options.again,
-        seconds=seconds[""],
+        seconds=options.seconds,
         after_part=partial(pack, out, options.pack, say) if options.pack else lambda: None,
         say=say,
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     outcomes = dict[str, Outcome]()
-    for stage in [Stage(n, seconds[n], STAGES[n][0](setup)) for n in chosen]:
-        outcomes[stage.name] = runner.run(stage)
+    for name in [name for name in STAGES if name in (options.stages or STAGES)]:
+        make_parts, budget = STAGES[name]
+        parts = make_parts(setup)
+        if options.again:
+            forget(out, parts)
+        elif not toy:
+            parts = [part for part in parts if not is_committed(part)]
+        if not parts:
+            outcomes[name] = Outcome("done", "committed")
+            continue
+        seconds = options.given.get(name, math.inf if toy else parse_duration(budget))
+        outcomes[name] = runner.run(Stage(name, seconds, parts))
     for name, outcome in outcomes.items():
         say(f"{name:<11} {outcome}")
     sys.exit(0 if all(outcome.state == "done" for outcome in outcomes.values()) else 3)

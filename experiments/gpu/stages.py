@@ -1,8 +1,8 @@
 """Run commands in stages, within budgets, and keep a result and a log of each.
 
 A stage has parts; a part is one command. The result of a part is written as soon as its command
-ends, so nothing that comes later can lose it. A part that is done is not run again. gpu.py names
-the stages.
+ends, so nothing that comes later can lose it. A part that is done is not run again. measure.py
+names the stages.
 """
 
 import contextlib

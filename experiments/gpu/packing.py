@@ -1,4 +1,4 @@
-"""The results of gpu.py as one file, and the state of unfinished trainings as files of 15 MiB.
+"""The results of measure.py as one file, and the state of unfinished trainings as files of 15 MiB.
 
 Both files fit where only a few small files can be copied, such as from a machine that is lent for
 minutes.
