@@ -81,6 +81,10 @@ class Setup:
         return ["--rounds", "1", "--seconds", "0"] if self.toy else ["--rounds", "5"]
 
     @property
+    def seeds(self) -> range:
+        return range(1 if self.toy else 3)
+
+    @property
     def data_folder(self) -> list[str]:
         return ["--data-dir", str(self.data)] if self.data else []
 
@@ -136,12 +140,12 @@ def attention(setup: Setup) -> list[Part]:
 
 
 def hybrid(setup: Setup) -> list[Part]:
-    return [training(setup, "cifar10-hybrid", seed) for seed in range(3)]
+    return [training(setup, "cifar10-hybrid", seed) for seed in setup.seeds]
 
 
 def report(setup: Setup) -> list[Part]:
     names = ("cifar10-resnet18", "cifar10-small", "cifar10-small-aug")
-    return [training(setup, name, seed) for seed in range(3) for name in names]
+    return [training(setup, name, seed) for seed in setup.seeds for name in names]
 
 
 def training(setup: Setup, experiment: str, seed: int) -> Part:
