@@ -19,6 +19,7 @@ from vitcli.core.metrics.classification import wilson_interval
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import DATA_SETS, FAMILIES, ExperimentSpec
+from vitcli.plugins.exports.recipe import VERSION
 from vitcli.plugins.weights import tensors as weights
 from vitcli.runner.errors import CheckError, ConfigError, InputError
 from vitcli.runner.evaluate.weights import final_step, load_model
@@ -45,6 +46,17 @@ TRACED = 2
 """Number of images with which a model is traced. torch treats 0 and 1 as constants."""
 STACK_TRACE = "pkg.torch.onnx.stack_trace"
 """Entry of a node in an ONNX model that names folders of this machine."""
+STEPS = {
+    "version": VERSION,
+    "draft": "JPEG at 1/2, 1/4 or 1/8, no side below 2 * max(height, width)",
+    "orientation": "turned upright as the EXIF data say",
+    "16 bits": "(level + 128) // 257",
+    "transparent": "on white",
+    "reduce": "means of blocks of max(1, side // (2 * target)) pixels, for crop square blocks",
+    "crop": "central, sides rounded half to even, offsets rounded down",
+    "filter": "bilinear with antialiasing in float32, rounded half to even to 8 bits",
+}
+"""What ``recipe.prepare`` does in this order, for readers; the version is for programs."""
 BATCH = torch.export.Dim("batch")
 OPSET = 18
 
@@ -89,13 +101,14 @@ class TrainedModel:
         return torch.randn(count, *self.encoder.image_shape, generator=generator)
 
     def preprocessing(self) -> dict[str, Any]:
+        """Return the steps from a picture file to pixels, which ``recipe.prepare`` takes."""
         channels, height, width = self.encoder.image_shape
-        return {
-            "orientation": "turned upright as the EXIF data say",
-            "transparent": "on white",
-            "filter": "bilinear with antialiasing",
-            "shape": self.spec.data.fit,
-            "colours": {1: "grey", 3: "RGB"}.get(channels, "not for picture files"),
+        colours = {1: "grey", 3: "RGB"}.get(channels)
+        if colours is None:
+            return {"colours": "not for picture files"}
+        return STEPS | {
+            "fit": self.spec.data.fit,
+            "colours": colours,
             "height": height,
             "width": width,
         }
