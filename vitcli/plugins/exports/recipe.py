@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 VERSION = 1
 """Version of the preprocessing that ``prepare`` follows."""
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
-MODES = {"RGB": "RGB", "grey": "L"}
+BILINEAR = Image.Resampling.BILINEAR
 ORIENTATION, PHOTOMETRIC = 0x0112, 0x0106
 MAX_LEVEL = 2**16 - 1
 Size = tuple[int, int]
@@ -48,42 +48,39 @@ def prepare(picture: Picture, steps: dict[str, Any]) -> np.ndarray:
     no picture, and ValueError for pixels of more than 16 bits.
     """
     how = steps["preprocessing"]
-    size, fit = (how["height"], how["width"]), how["fit"]
-    image = picture if isinstance(picture, Image.Image) else Image.open(picture, formats=FORMATS)
-    image, shape = upright(image, 2 * max(size))
-    image = eight_bits(image).convert(MODES[how["colours"]])
-    box = central_box(shape, size) if fit == "pad" else size
-    height, width = central_box(size, image.size[::-1]) if fit == "crop" else image.size[::-1]
-    rows, columns = max(1, height // (2 * box[0])), max(1, width // (2 * box[1]))
-    if fit == "crop":
-        rows = columns = min(rows, columns)
-    image = crop(image, (height - height % rows, width - width % columns))
-    image = image.reduce((columns, rows))
-    if fit == "crop":
+    size, is_crop = (how["height"], how["width"]), how["fit"] == "crop"
+    image, shape = read_upright(picture, 2 * max(size))
+    image = eight_bits(image).convert({"RGB": "RGB", "grey": "L"}[how["colours"]])
+    box = central_box(shape, size) if how["fit"] == "pad" else size
+    height, width = central_box(size, image.size[::-1]) if is_crop else image.size[::-1]
+    blocks = max(1, height // (2 * box[0])), max(1, width // (2 * box[1]))
+    rows, columns = 2 * [min(blocks)] if is_crop else blocks
+    image = crop(image, (height - height % rows, width - width % columns)).reduce((columns, rows))
+    if is_crop:
         image = crop(image, central_box(size, image.size[::-1]))
-    planes = [
-        plane.convert("F").resize(box[::-1], Image.Resampling.BILINEAR) for plane in image.split()
-    ]
-    top, left = (size[0] - box[0]) // 2, (size[1] - box[1]) // 2
-    pixels = np.zeros((len(planes), *size))
-    pixels[:, top : top + box[0], left : left + box[1]] = np.rint(planes)
+    planes = [plane.convert("F").resize(box[::-1], BILINEAR) for plane in image.split()]
+    pixels = np.rint([crop(plane, size) for plane in planes]) / 255  # bars of pad are black
     mean, std = (np.reshape(steps[name], (-1, 1, 1)) for name in ("mean", "std"))
-    return ((pixels / 255 - mean) / std).astype(np.float32)
+    return ((pixels - mean) / std).astype(np.float32)
 
 
-def upright(image: Image.Image, side: int) -> tuple[Image.Image, tuple[float, float]]:
+def read_upright(picture: Picture, side: int) -> tuple[Image.Image, tuple[float, float]]:
     """Return a picture turned as its EXIF data say, and its height and width in the file.
 
-    A JPEG is decoded at 1/2, 1/4 or 1/8 of its size if no side is then below ``side``.
+    A JPEG is decoded at 1/2, 1/4 or 1/8 of its size if no side is then below ``side``; the height
+    and the width are divided by as much.
     """
+    image = picture if isinstance(picture, Image.Image) else Image.open(picture, formats=FORMATS)
     draft = image.draft(image.mode, (side, side))
     image.load()
     width, height = draft[1][2:] if draft else image.size
     try:
-        is_turned = image.getexif().get(ORIENTATION) in (5, 6, 7, 8)
-        return ImageOps.exif_transpose(image), (width, height) if is_turned else (height, width)
+        exif, turned = image.getexif(), ImageOps.exif_transpose(image)
     except Exception:  # EXIF data that cannot be read
         return image, (height, width)
+    if (image.format, exif.get(PHOTOMETRIC)) == ("TIFF", 0) and image.mode.startswith("I;16"):
+        turned = Image.fromarray(MAX_LEVEL - np.asarray(turned))  # 0 is white
+    return turned, (width, height) if exif.get(ORIENTATION) in (5, 6, 7, 8) else (height, width)
 
 
 def eight_bits(image: Image.Image) -> Image.Image:
@@ -112,7 +109,8 @@ def central_box(aspect: tuple[float, float], room: tuple[float, float]) -> Size:
 
 
 def crop(image: Image.Image, size: Size) -> Image.Image:
-    top, left = (image.height - size[0]) // 2, (image.width - size[1]) // 2
+    """Return the centre of a picture; black around it where the picture is smaller than that."""
+    top, left = int((image.height - size[0]) / 2), int((image.width - size[1]) / 2)
     return image.crop((left, top, left + size[1], top + size[0]))
 
 
