@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.metrics.classification import wilson_interval
+from vitcli.core.metrics.confidence import COVERAGES
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import DATA_SETS, FAMILIES, ExperimentSpec
@@ -57,6 +58,8 @@ STEPS = {
     "filter": "bilinear with antialiasing in float32, rounded half to even to 8 bits",
 }
 """What ``recipe.prepare`` does in this order, for readers; the version is for programs."""
+ACCEPTED = "with a share of thresholds: one class alone has softmax(logits) >= its threshold"
+"""Which pictures ``vitcli predict --coverage SHARE`` accepts."""
 BATCH = torch.export.Dim("batch")
 OPSET = 18
 
@@ -115,18 +118,22 @@ class TrainedModel:
 
     def metadata(self) -> dict[str, str]:
         """Return what a program needs to use the file, as texts; lists and the model as JSON."""
-        data = self.spec.data
+        data, record = self.spec.data, read_record(self.run)
+        measured = {str(share): record.number(f"set_threshold_{share}") for share in COVERAGES}
+        thresholds = {share: number for share, number in measured.items() if number}
         values: dict[str, Any] = {
             "mean": data.mean,
             "std": data.std,
             "preprocessing": self.preprocessing(),
-            "temperature": read_record(self.run).temperature,
+            "temperature": record.temperature,
+            "thresholds": thresholds or None,
             "class_names": data.class_names if self.classifies else None,
             "model": self.spec.model.model_dump(mode="json"),
         }
         texts = {name: json.dumps(value) for name, value in values.items() if value is not None}
         about = f"{INPUT}: float32 (B, C, H, W), (pixels / 255 - mean) / std"
-        return {"input": about, "output": self.output, "vitcli": __version__} | texts
+        facts = {"input": about, "output": self.output, "vitcli": __version__}
+        return facts | ({"accepted": ACCEPTED} if thresholds else {}) | texts
 
 
 def write_safetensors(model: TrainedModel, path: Path) -> Facts:
@@ -226,8 +233,9 @@ BODY = """# {name}
 {table}
 
 The model takes float32 images (B, {shape}), normalised as `(pixels / 255 - mean) / std` with the
-mean {mean} and the std {std}. A picture becomes the pixels in this way: {preprocessing}.
-The output is `{output}`.
+mean {mean} and the std {std}. The output is `{output}`. A picture becomes the pixels in this way:
+
+{preprocessing}
 
 The numbers are those of one training. They hold for images like those of {data}.
 Other images were not measured.
@@ -259,7 +267,7 @@ def write_card(model: TrainedModel, path: Path) -> Facts:
         shape=", ".join(map(str, model.encoder.image_shape)),
         mean=list(spec.data.mean or ()),
         std=list(spec.data.std or ()),
-        preprocessing=", ".join(f"{k}: {v}" for k, v in model.preprocessing().items()),
+        preprocessing="\n".join(f"- {k}: {v}" for k, v in model.preprocessing().items()),
         output=model.output,
     )
     path.write_text(f"---\n{head.to_yaml()}\n---\n\n{body}")
@@ -315,6 +323,18 @@ FORMATS = {
 }
 
 
+def require_packages(option: str, form: Format) -> None:
+    if missing := [package for package in form.packages if find_spec(package) is None]:
+        raise ConfigError(
+            f"{option} needs the package {missing[0]}; in the checkout, type:"
+            f" pip install '.[{form.extra}]'"
+        )
+
+
+def load_trained(run: RunDir) -> TrainedModel:
+    return TrainedModel(run=run, spec=run.spec(), encoder=load_model(run, step=final_step(run)))
+
+
 def export_run(
     run: RunDir, name: str, file: Path | None = None, *, check: bool = True
 ) -> dict[str, Any]:
@@ -326,16 +346,12 @@ def export_run(
     form = FORMATS[name]
     run_name = run.path.name if Path(run.name).is_absolute() else run.name
     path = file or Path(run_name.replace("/", "-") + form.suffix)
-    if missing := [package for package in form.packages if find_spec(package) is None]:
-        raise ConfigError(
-            f"--format {name} needs the package {missing[0]}; in the checkout, type:"
-            f" pip install '.[{form.extra}]'"
-        )
+    require_packages(f"--format {name}", form)
     if path.suffix != form.suffix:
         raise ConfigError(f"-o {path}: the file of --format {name} ends with {form.suffix}")
     require_utf8(path)
     require_replaceable(path, "export", b"library_name: vitcli" if name == "card" else b"vitcli")
-    model = TrainedModel(run=run, spec=run.spec(), encoder=load_model(run, step=final_step(run)))
+    model = load_trained(run)
     make_output_folder(path.parent)
     with scratch_folder() as scratch, torch.no_grad():
         draft = scratch / path.name

@@ -124,17 +124,17 @@ def classify(session: Any, steps: dict[str, Any], picture: Picture) -> np.ndarra
 
 def main(paths: list[str]) -> int:
     session, steps = load(Path(__file__).parent)
-    failed = False
+    num_failed = 0
     for path in paths:
         try:
             shares = classify(session, steps, path)
-        except Exception as error:  # of many kinds, as in decoders
-            failed = True
-            print(f"{path}: {error}", file=sys.stderr)
+        except Exception as error:  # decoders raise many kinds
+            num_failed += 1
+            sys.stderr.write(f"{path}: {error}\n")
             continue
         best = int(shares.argmax())
-        print(f"{path}\t{steps['class_names'][best]}\t{shares[best]:.4f}", flush=True)
-    return 1 if failed else 0
+        sys.stdout.write(f"{path}\t{steps['class_names'][best]}\t{shares[best]:.6f}\n")
+    return 1 if num_failed else 0
 
 
 if __name__ == "__main__":
