@@ -20,7 +20,7 @@ from vitcli.core.metrics.confidence import COVERAGES
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import DATA_SETS, FAMILIES, ExperimentSpec
-from vitcli.plugins.exports.recipe import VERSION
+from vitcli.plugins.exports.recipe import STEPS
 from vitcli.plugins.weights import tensors as weights
 from vitcli.runner.errors import CheckError, ConfigError, InputError
 from vitcli.runner.evaluate.weights import final_step, load_model
@@ -47,19 +47,8 @@ TRACED = 2
 """Number of images with which a model is traced. torch treats 0 and 1 as constants."""
 STACK_TRACE = "pkg.torch.onnx.stack_trace"
 """Entry of a node in an ONNX model that names folders of this machine."""
-STEPS = {
-    "version": VERSION,
-    "draft": "JPEG at 1/2, 1/4 or 1/8, no side below 2 * max(height, width)",
-    "orientation": "turned upright as the EXIF data say",
-    "16 bits": "(level + 128) // 257",
-    "transparent": "on white",
-    "reduce": "means of blocks of max(1, side // (2 * target)) pixels, for crop square blocks",
-    "crop": "central, sides rounded half to even, offsets rounded down",
-    "filter": "bilinear with antialiasing in float32, rounded half to even to 8 bits",
-}
-"""What ``recipe.prepare`` does in this order, for readers; the version is for programs."""
-ACCEPTED = "with a share of thresholds: one class alone has softmax(logits) >= its threshold"
-"""Which pictures ``vitcli predict --coverage SHARE`` accepts."""
+ACCEPTED = "for a share in thresholds: softmax(logits) of one class alone is at least its threshold"
+"""Which pictures ``vitcli predict --coverage SHARE`` accepts, as the metadata say it."""
 BATCH = torch.export.Dim("batch")
 OPSET = 18
 
@@ -104,36 +93,30 @@ class TrainedModel:
         return torch.randn(count, *self.encoder.image_shape, generator=generator)
 
     def preprocessing(self) -> dict[str, Any]:
-        """Return the steps from a picture file to pixels, which ``recipe.prepare`` takes."""
+        """Return the steps from a picture file to pixels, as ``recipe.prepare`` does them."""
         channels, height, width = self.encoder.image_shape
-        colours = {1: "grey", 3: "RGB"}.get(channels)
-        if colours is None:
-            return {"colours": "not for picture files"}
-        return STEPS | {
-            "fit": self.spec.data.fit,
-            "colours": colours,
-            "height": height,
-            "width": width,
-        }
+        colours = {1: "grey", 3: "RGB"}.get(channels, "not for picture files")
+        size = {"height": height, "width": width}
+        return STEPS | {"fit": self.spec.data.fit, "colours": colours} | size
 
     def metadata(self) -> dict[str, str]:
         """Return what a program needs to use the file, as texts; lists and the model as JSON."""
         data, record = self.spec.data, read_record(self.run)
-        measured = {str(share): record.number(f"set_threshold_{share}") for share in COVERAGES}
-        thresholds = {share: number for share, number in measured.items() if number}
+        numbers = {str(share): record.number(f"set_threshold_{share}") for share in COVERAGES}
+        thresholds = {share: number for share, number in numbers.items() if number} or None
         values: dict[str, Any] = {
             "mean": data.mean,
             "std": data.std,
             "preprocessing": self.preprocessing(),
             "temperature": record.temperature,
-            "thresholds": thresholds or None,
+            "thresholds": thresholds,
+            "accepted": thresholds and ACCEPTED,
             "class_names": data.class_names if self.classifies else None,
             "model": self.spec.model.model_dump(mode="json"),
         }
         texts = {name: json.dumps(value) for name, value in values.items() if value is not None}
         about = f"{INPUT}: float32 (B, C, H, W), (pixels / 255 - mean) / std"
-        facts = {"input": about, "output": self.output, "vitcli": __version__}
-        return facts | ({"accepted": ACCEPTED} if thresholds else {}) | texts
+        return {"input": about, "output": self.output, "vitcli": __version__} | texts
 
 
 def write_safetensors(model: TrainedModel, path: Path) -> Facts:

@@ -48,11 +48,11 @@ def export_folder(run: RunDir, folder: Path, *, check: bool = True) -> dict[str,
         export.require_packages("--to", needed)
     require_utf8(folder)
     model = export.load_trained(run)
-    data = model.spec.data
-    if not (model.classifies and data.class_names and data.mean and "fit" in model.preprocessing()):
+    names, steps = model.spec.data.class_names, model.preprocessing()
+    if not (model.classifies and names and model.spec.data.mean and recipe.can_follow(steps)):
         raise ConfigError(
-            f"{run.name}: --to takes a model that classifies pictures; for other programs, type:"
-            f" {run.command('export --format onnx')}"
+            f"{run.name}: --to takes a model that classifies grey or RGB pictures; for other"
+            f" programs, type: {run.command('export --format onnx')}"
         )
     logits = probability = None
     with scratch_folder() as scratch, torch.no_grad():
@@ -64,21 +64,20 @@ def export_folder(run: RunDir, folder: Path, *, check: bool = True) -> dict[str,
             probability = compare_recipe(model, draft, folder)
         contents = {
             "README.md": readme.read_bytes() + USE.encode(),
-            "labels.json": (json.dumps(data.class_names, indent=1) + "\n").encode(),
+            "labels.json": (json.dumps(names, indent=1) + "\n").encode(),
             "requirements.txt": b"numpy\nonnxruntime\npillow\n",
             "recipe.py": Path(recipe.__file__).read_bytes(),
             "model.onnx": draft.read_bytes(),
         }
     hashes = {name: sha256(content) for name, content in contents.items()}
     require_unedited(folder, hashes)
-    make_output_folder(folder)
+    make_output_folder(folder, "--to")
     sums = "".join(f"{digest}  {name}\n" for name, digest in hashes.items()).encode()
     for name, content in (contents | {SUMS: sums}).items():
         commit(folder / name, content)
     return {
         "files": [folder / name for name in (*contents, SUMS)],
         "bytes": len(contents["model.onnx"]),
-        "output": model.output,
         "difference": logits,
         "probability_difference": probability,
     } | facts
@@ -86,19 +85,17 @@ def export_folder(run: RunDir, folder: Path, *, check: bool = True) -> dict[str,
 
 def require_unedited(folder: Path, hashes: dict[str, str]) -> None:
     """Refuse a folder in which a file is neither what an export wrote nor what this one writes."""
-    sums, written = folder / SUMS, dict[str, str]()
+    sums, edited = folder / SUMS, list[str]()
     try:
-        if sums.exists():
-            lines = sums.read_text().splitlines()
-            written = dict(reversed(line.split("  ", 1)) for line in lines)  # type: ignore[misc]
-        edited = [*(written.keys() - hashes.keys())]
+        lines = sums.read_text().splitlines() if sums.exists() else []
+        written = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
         for name, digest in hashes.items():
             file, known = folder / name, (digest, written.get(name))
             if file.exists() and sha256(file.read_bytes()) not in known:
                 edited.append(name)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder}: cannot be replaced: {error}") from error
-    if edited:
+    if edited := edited or [SUMS] * bool(written.keys() - hashes.keys()):
         raise ConfigError(
             f"{folder / edited[0]}: this file is not as an export wrote it; move it, or choose"
             " another folder with --to"

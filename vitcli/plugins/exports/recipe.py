@@ -13,8 +13,19 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import Image, ImageOps
 
-VERSION = 1
-"""Version of the preprocessing that ``prepare`` follows."""
+STEPS = {
+    "version": 1,
+    "draft": "JPEG at 1/2, 1/4 or 1/8, no side below 2 * max(height, width)",
+    "orientation": "turned upright as the EXIF data say",
+    "16 bits": "(level + 128) // 257",
+    "transparent": "on white",
+    "reduce": "means of blocks of max(1, side // (2 * target)) pixels, square blocks for crop",
+    "crop": "central, sides rounded half to even, offsets rounded down",
+    "filter": "bilinear with antialiasing in float32, rounded half to even to 8 bits",
+}
+"""What ``prepare`` does, as the metadata of a model say it. They add ``SETTINGS``."""
+SETTINGS = ("fit", "colours", "height", "width")
+MODES = {"RGB": "RGB", "grey": "L"}
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 BILINEAR = Image.Resampling.BILINEAR
 ORIENTATION, PHOTOMETRIC = 0x0112, 0x0106
@@ -23,34 +34,40 @@ Size = tuple[int, int]
 Picture = str | Path | BinaryIO | Image.Image
 
 
+def can_follow(steps: dict[str, Any]) -> bool:
+    """Return whether ``prepare`` does all of these steps of metadata, and no other ones."""
+    known_colours = steps.get("colours") in MODES
+    return known_colours and steps == STEPS | {name: steps[name] for name in SETTINGS}
+
+
 def load(path: str | Path) -> tuple[Any, dict[str, Any]]:
-    """Return the session of onnxruntime and the metadata of a model, or of a folder's model.onnx.
+    """Return the session of onnxruntime and the metadata of an exported model.
 
     The metadata hold ``preprocessing``, ``mean``, ``std`` and, where the model has them,
-    ``class_names`` and ``temperature``. Raises ValueError if ``prepare`` cannot follow them.
+    ``class_names``, ``temperature`` and ``thresholds``. Raises ValueError if ``prepare`` does not
+    do what they say.
     """
     import onnxruntime
 
-    file = Path(path) / "model.onnx" if Path(path).is_dir() else path
-    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     texts = session.get_modelmeta().custom_metadata_map
-    known = ("preprocessing", "mean", "std", "class_names", "temperature", "thresholds")
-    steps = {name: json.loads(texts[name]) for name in known if name in texts}
-    if steps.get("preprocessing", {}).get("version") != VERSION:
-        raise ValueError(f"{file}: its metadata have no preprocessing of version {VERSION}")
-    return session, steps
+    names = ("preprocessing", "mean", "std", "class_names", "temperature", "thresholds")
+    metadata = {name: json.loads(texts[name]) for name in names if name in texts}
+    if not can_follow(metadata.get("preprocessing", {})):
+        raise ValueError(f"{path}: its preprocessing is not that of this recipe")
+    return session, metadata
 
 
-def prepare(picture: Picture, steps: dict[str, Any]) -> np.ndarray:
-    """Return the input of a model for a picture: float32 (C, H, W), normalised.
+def prepare(picture: Picture, metadata: dict[str, Any]) -> np.ndarray:
+    """Return the input of a model for a picture and the metadata of ``load``: float32 (C, H, W).
 
-    ``steps`` are the metadata that ``load`` returns. Raises what Pillow raises for a file that is
-    no picture, and ValueError for pixels of more than 16 bits.
+    Raises what Pillow raises for a file that is no picture, and ValueError for pixels of more than
+    16 bits.
     """
-    how = steps["preprocessing"]
+    how = metadata["preprocessing"]
     size, is_crop = (how["height"], how["width"]), how["fit"] == "crop"
     image, shape = read_upright(picture, 2 * max(size))
-    image = eight_bits(image).convert({"RGB": "RGB", "grey": "L"}[how["colours"]])
+    image = eight_bits(image).convert(MODES[how["colours"]])
     box = central_box(shape, size) if how["fit"] == "pad" else size
     height, width = central_box(size, image.size[::-1]) if is_crop else image.size[::-1]
     blocks = max(1, height // (2 * box[0])), max(1, width // (2 * box[1]))
@@ -60,7 +77,7 @@ def prepare(picture: Picture, steps: dict[str, Any]) -> np.ndarray:
         image = crop(image, central_box(size, image.size[::-1]))
     planes = [plane.convert("F").resize(box[::-1], BILINEAR) for plane in image.split()]
     pixels = np.rint([crop(plane, size) for plane in planes]) / 255  # bars of pad are black
-    mean, std = (np.reshape(steps[name], (-1, 1, 1)) for name in ("mean", "std"))
+    mean, std = (np.reshape(metadata[name], (-1, 1, 1)) for name in ("mean", "std"))
     return ((pixels - mean) / std).astype(np.float32)
 
 
@@ -114,28 +131,28 @@ def crop(image: Image.Image, size: Size) -> Image.Image:
     return image.crop((left, top, left + size[1], top + size[0]))
 
 
-def classify(session: Any, steps: dict[str, Any], picture: Picture) -> np.ndarray:
+def classify(session: Any, metadata: dict[str, Any], picture: Picture) -> np.ndarray:
     """Return the probability of each class for a picture: (K,)."""
-    logits = session.run(["logits"], {"images": prepare(picture, steps)[None]})[0][0]
-    logits = logits.astype(np.float64) / steps.get("temperature", 1)
-    exponentials = np.exp(logits - logits.max())
-    return exponentials / exponentials.sum()
+    (logits,) = session.run(["logits"], {"images": prepare(picture, metadata)[None]})[0]
+    shares: np.ndarray = np.exp((logits - logits.max()) / metadata.get("temperature", 1))
+    return shares / shares.sum()
 
 
-def main(paths: list[str]) -> int:
-    session, steps = load(Path(__file__).parent)
-    num_failed = 0
+def main(paths: list[str]) -> None:
+    if not paths:
+        sys.exit("type: python recipe.py PICTURE ...")
+    session, metadata = load(Path(__file__).with_name("model.onnx"))
+    problems = []
     for path in paths:
         try:
-            shares = classify(session, steps, path)
+            shares = classify(session, metadata, path)
         except Exception as error:  # decoders raise many kinds
-            num_failed += 1
-            sys.stderr.write(f"{path}: {error}\n")
+            problems.append(f"{path}: {error}")
             continue
         best = int(shares.argmax())
-        sys.stdout.write(f"{path}\t{steps['class_names'][best]}\t{shares[best]:.6f}\n")
-    return 1 if num_failed else 0
+        sys.stdout.write(f"{path}\t{metadata['class_names'][best]}\t{shares[best]:.6f}\n")
+    sys.exit("\n".join(problems) or 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])
