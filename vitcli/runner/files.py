@@ -185,7 +185,7 @@ def make_folder(path: Path) -> None:
 
 
 def make_output_folder(path: Path, option: str = "-o") -> None:
-    """Create the folder of an option, or its default, and check that files can be written into it."""
+    """Create the folder of an option, or its default; check that files can be written into it."""
     try:
         make_folder(path)
         with tempfile.TemporaryFile(dir=path, prefix="."):
