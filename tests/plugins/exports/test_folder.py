@@ -115,10 +115,7 @@ def test_a_folder_whose_answers_differ_is_not_written(here, monkeypatch):
         (["--format", "onnx"], "--to and --format exclude each other"),
         (["--format", "safetensors"], "--to and --format exclude each other"),
         (["-o", "x.onnx"], "--to and -o exclude each other"),
-        (
-            [],
-            "classifies grey or RGB pictures; for other programs, type: vitcli export --format onnx run",
-        ),
+        ([], "classifies grey or RGB pictures; for other programs, type: vitcli export --format"),
     ],
     ids=str,
 )
