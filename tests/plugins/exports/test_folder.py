@@ -65,7 +65,8 @@ def test_the_folder_alone_gives_the_answers_of_predict(here, name):
         likeliest, share = answers[Path(row["file"]).name]
         assert likeliest == row["class"], row["file"]
         assert float(share) == pytest.approx(row["probability"], abs=1e-3), row["file"]
-    assert len({row["class"] for row in predicted}) > 1  # else any picture would do
+    shares = [row["probability"] for row in predicted]
+    assert max(shares) - min(shares) > 0.05  # else any picture would do
 
 
 def test_the_folder_says_what_it_is_and_is_replaced_unless_it_was_edited(here):

@@ -67,6 +67,7 @@ def export(
     from vitcli.runner.run.folder import find_run
 
     refuse_empty("-o", output and output.name)
+    refuse_empty("--to", to and to.name)
     exclude({"--to": to, "--format": form})
     exclude({"--to": to, "-o": output})
     exported = find_run(run)
@@ -77,22 +78,19 @@ def export(
         facts = folder.export_folder(exported, to, check=check)
         files = facts.pop("files")
     limits = {"difference": export.LIMIT, "probability_difference": folder.LIMIT}
+
+    def about(name: str, value: object) -> str:
+        if name not in limits:
+            return ""
+        return "(not measured)" if value is None else f"(limit {limits[name]:g})"
+
     following = "safetensors" if form == "card" else "card"
     report = Report(
         facts=[
             Fact("run", str(exported.path), text=exported.name),
-            *(
-                Fact(name, value, about=limit_text(value, limits.get(name)))
-                for name, value in facts.items()
-            ),
+            *(Fact(name, value, about=about(name, value)) for name, value in facts.items()),
         ],
         files=files,
         next=[] if to else [exported.command(f"export --format {following}")],
     )
     emit_report(report, "json" if json else "text")
-
-
-def limit_text(value: object, limit: float | None) -> str:
-    if limit is None:
-        return ""
-    return "(not measured)" if value is None else f"(limit {limit:g})"

@@ -76,7 +76,7 @@ def prepare(picture: Picture, metadata: dict[str, Any]) -> np.ndarray:
     if is_crop:
         image = crop(image, central_box(size, image.size[::-1]))
     planes = [plane.convert("F").resize(box[::-1], BILINEAR) for plane in image.split()]
-    pixels = np.rint([crop(plane, size) for plane in planes]) / 255  # bars of pad are black
+    pixels = np.rint([np.asarray(crop(plane, size)) for plane in planes]) / 255  # pads with black
     mean, std = (np.reshape(metadata[name], (-1, 1, 1)) for name in ("mean", "std"))
     return ((pixels - mean) / std).astype(np.float32)
 
@@ -116,7 +116,7 @@ def eight_bits(image: Image.Image) -> Image.Image:
     return image
 
 
-def central_box(aspect: tuple[float, float], room: tuple[float, float]) -> Size:
+def central_box(aspect: tuple[float, float], room: Size) -> Size:
     """Return height and width of the largest box with the aspect of a size in the room."""
     scale = min(room[0] / aspect[0], room[1] / aspect[1])
     height, width = (
