@@ -69,7 +69,7 @@ NOT_RUN = {
     r"vitcli search ": "takes minutes; tests/cli/test_ablate.py runs short ones",
     r"vitcli .*train\.compile=true": "torch.compile takes minutes",
     r"vitcli train .*(--init timm:|pretrained=true)": "downloads weights; tests/plugins/timm",
-    r"vitcli export .*--format (onnx|pt2)": "takes seconds; tests/plugins/exports",
+    r"vitcli export .*(--format (onnx|pt2)|--to )": "takes seconds; tests/plugins/exports",
     r"vitcli ablate .*--engine (ray|slurm)": "needs a cluster; tests/plugins/{ray,slurm}",
     r"vitcli (.*--code|ablate \./cosine)": "needs the files of the page; tests/test_own_parts.py",
     r"vitcli .*(--format trackio|--track )": "needs their library; tests/plugins/trackers",

@@ -184,8 +184,8 @@ def make_folder(path: Path) -> None:
     sync_folder(path.parent)
 
 
-def make_output_folder(path: Path) -> None:
-    """Create the folder of ``-o``, or its default, and check that files can be written into it."""
+def make_output_folder(path: Path, option: str = "-o") -> None:
+    """Create the folder of an option, or its default; check that files can be written into it."""
     try:
         make_folder(path)
         with tempfile.TemporaryFile(dir=path, prefix="."):
@@ -193,7 +193,7 @@ def make_output_folder(path: Path) -> None:
     except OSError as error:
         is_file = isinstance(error, FileExistsError | NotADirectoryError)
         raise (ConfigError if is_file else ResourceError)(
-            f"cannot write to {path} ({error.strerror}); choose another place with -o"
+            f"cannot write to {path} ({error.strerror}); choose another place with {option}"
         ) from error
 
 

@@ -51,13 +51,16 @@ DATA = {
 }
 
 
-def untrained_run(folder: Path, model: ModelSpec, **fields: Any) -> RunDir:
-    """Return a finished run of a model for five classes, with random weights and statistics."""
+def untrained_run(folder: Path, model: ModelSpec, noise: float = 0.02, **fields: Any) -> RunDir:
+    """Return a finished run of a model for five classes, with random weights and statistics.
+
+    ``noise`` is the standard deviation of what is added to the initial weights.
+    """
     spec = ExperimentSpec.model_validate({"model": model, "data": DATA} | fields)
     module = new_module(spec)
     with torch.no_grad():
         for parameter in module.parameters():
-            scale = 0.2 if parameter.ndim < 2 else 0.02  # biases and norms are 0 or 1 otherwise
+            scale = 0.2 if parameter.ndim < 2 else noise  # biases and norms are 0 or 1 otherwise
             parameter.add_(scale * torch.randn_like(parameter))
     for name, buffer in module.named_buffers():
         if name.endswith(("running_mean", "running_var")):

@@ -314,3 +314,12 @@ def test_a_pipe_a_folder_a_device_and_nothing_are_refused_at_once(tmp_path):
     for path, reason in (reasons | {tmp_path / "none": "No such file"}).items():
         with pytest.raises(InputError, match=reason):
             read_picture(path, size=(8, 8))
+
+
+@pytest.mark.parametrize("size", [(24, 1), (1, 24), (1, 1), (24, 2)], ids=str)
+def test_pictures_of_few_rows_or_columns_are_resized_as_pillow_does(size):
+    pixels = torch.randint(0, 256, (2, 3, 55, 20), dtype=torch.uint8)
+    planes = [Image.fromarray(plane.numpy()) for plane in pixels.flatten(0, 1)]
+    resized = [np.asarray(p.resize(size[::-1], Image.Resampling.BILINEAR)) for p in planes]
+    difference = stretch_to_size(pixels, size).flatten(0, 1).int() - torch.tensor(np.stack(resized))
+    assert difference.abs().max() <= 1

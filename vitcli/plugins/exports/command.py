@@ -6,17 +6,34 @@ from typing import Annotated, Literal
 from typer import Option
 
 from vitcli.cli.console import emit_report
-from vitcli.cli.options import Json, Run, output_option, refuse_empty, with_code, with_example
+from vitcli.cli.options import (
+    Json,
+    Run,
+    exclude,
+    output_option,
+    refuse_empty,
+    with_code,
+    with_example,
+)
 from vitcli.runner.report.report import Fact, Report
 
 FormatOption = Annotated[
-    Literal["onnx", "safetensors", "pt2", "card"],
+    Literal["onnx", "safetensors", "pt2", "card"] | None,
     Option(
         "--format",
         help="Format: an ONNX model, weights, a program of torch.export, or a model card.",
+        show_default="safetensors",
     ),
 ]
 Output = Annotated[Path | None, output_option("FILE", "File to write.", "RUN.SUFFIX")]
+To = Annotated[
+    Path | None,
+    Option(
+        metavar="FOLDER",
+        help="Write a folder: an ONNX model, its labels, its card, and a script that classifies"
+        " pictures with Pillow, numpy and onnxruntime alone.",
+    ),
+]
 Check = Annotated[
     bool,
     Option(
@@ -26,38 +43,54 @@ Check = Annotated[
 ]
 
 
-@with_example("vitcli export cifar10-pocket", "vitcli export cifar10-pocket --format card")
+@with_example(
+    "vitcli export cifar10-pocket",
+    "vitcli export cifar10-pocket --format card",
+    "vitcli export cifar10-pocket --to pocket",
+)
 @with_code
 def export(
     run: Run,
-    form: FormatOption = "safetensors",
+    form: FormatOption = None,
     output: Output = None,
+    to: To = None,
     check: Check = True,
     json: Json = False,
 ) -> None:
-    """Write a model as ONNX, safetensors or pt2, or its model card.
+    """Write a model as ONNX, safetensors or pt2, its model card, or a folder of all that it needs.
 
     The model takes any number of normalised images. If its outputs differ from those of the
-    trained model by more than 1e-4, no file is written and the exit code is 6.
+    trained model by more than 1e-4, or a probability of --to by more than 1e-3, no file is written
+    and the exit code is 6.
     """
-    from vitcli.plugins.exports.export import LIMIT, export_run
+    from vitcli.plugins.exports import export, folder
     from vitcli.runner.run.folder import find_run
 
     refuse_empty("-o", output and output.name)
+    refuse_empty("--to", to and to.name)
+    exclude({"--to": to, "--format": form})
+    exclude({"--to": to, "-o": output})
     exported = find_run(run)
-    facts = export_run(exported, form, output, check=check)
-    file = facts.pop("file")
-    limit = "(not measured)" if facts["difference"] is None else f"(limit {LIMIT:g})"
+    if to is None:
+        facts = export.export_run(exported, form or "safetensors", output, check=check)
+        files = [Path(facts.pop("file"))]
+    else:
+        facts = folder.export_folder(exported, to, check=check)
+        files = facts.pop("files")
+    limits = {"difference": export.LIMIT, "probability_difference": folder.LIMIT}
+
+    def about(name: str, value: object) -> str:
+        if name not in limits:
+            return ""
+        return "(not measured)" if value is None else f"(limit {limits[name]:g})"
+
     following = "safetensors" if form == "card" else "card"
     report = Report(
         facts=[
             Fact("run", str(exported.path), text=exported.name),
-            *(
-                Fact(n, value, about=limit if n == "difference" else "")
-                for n, value in facts.items()
-            ),
+            *(Fact(name, value, about=about(name, value)) for name, value in facts.items()),
         ],
-        files=[Path(file)],
-        next=[exported.command(f"export --format {following}")],
+        files=files,
+        next=[] if to else [exported.command(f"export --format {following}")],
     )
     emit_report(report, "json" if json else "text")

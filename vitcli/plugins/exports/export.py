@@ -16,9 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.metrics.classification import wilson_interval
+from vitcli.core.metrics.confidence import COVERAGES
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import DATA_SETS, FAMILIES, ExperimentSpec
+from vitcli.plugins.exports.recipe import STEPS
 from vitcli.plugins.weights import tensors as weights
 from vitcli.runner.errors import CheckError, ConfigError, InputError
 from vitcli.runner.evaluate.weights import final_step, load_model
@@ -45,6 +47,8 @@ TRACED = 2
 """Number of images with which a model is traced. torch treats 0 and 1 as constants."""
 STACK_TRACE = "pkg.torch.onnx.stack_trace"
 """Entry of a node in an ONNX model that names folders of this machine."""
+ACCEPTED = "for a share in thresholds: softmax(logits) of one class alone is at least its threshold"
+"""Which pictures ``vitcli predict --coverage SHARE`` accepts, as the metadata say it."""
 BATCH = torch.export.Dim("batch")
 OPSET = 18
 
@@ -89,25 +93,24 @@ class TrainedModel:
         return torch.randn(count, *self.encoder.image_shape, generator=generator)
 
     def preprocessing(self) -> dict[str, Any]:
+        """Return the steps from a picture file to pixels, as ``recipe.prepare`` does them."""
         channels, height, width = self.encoder.image_shape
-        return {
-            "orientation": "turned upright as the EXIF data say",
-            "transparent": "on white",
-            "filter": "bilinear with antialiasing",
-            "shape": self.spec.data.fit,
-            "colours": {1: "grey", 3: "RGB"}.get(channels, "not for picture files"),
-            "height": height,
-            "width": width,
-        }
+        colours = {1: "grey", 3: "RGB"}.get(channels, "not for picture files")
+        size = {"height": height, "width": width}
+        return STEPS | {"fit": self.spec.data.fit, "colours": colours} | size
 
     def metadata(self) -> dict[str, str]:
         """Return what a program needs to use the file, as texts; lists and the model as JSON."""
-        data = self.spec.data
+        data, record = self.spec.data, read_record(self.run)
+        numbers = {str(share): record.number(f"set_threshold_{share}") for share in COVERAGES}
+        thresholds = {share: number for share, number in numbers.items() if number} or None
         values: dict[str, Any] = {
             "mean": data.mean,
             "std": data.std,
             "preprocessing": self.preprocessing(),
-            "temperature": read_record(self.run).temperature,
+            "temperature": record.temperature,
+            "thresholds": thresholds,
+            "accepted": thresholds and ACCEPTED,
             "class_names": data.class_names if self.classifies else None,
             "model": self.spec.model.model_dump(mode="json"),
         }
@@ -213,8 +216,9 @@ BODY = """# {name}
 {table}
 
 The model takes float32 images (B, {shape}), normalised as `(pixels / 255 - mean) / std` with the
-mean {mean} and the std {std}. A picture becomes the pixels in this way: {preprocessing}.
-The output is `{output}`.
+mean {mean} and the std {std}. The output is `{output}`. A picture becomes the pixels in this way:
+
+{preprocessing}
 
 The numbers are those of one training. They hold for images like those of {data}.
 Other images were not measured.
@@ -246,7 +250,7 @@ def write_card(model: TrainedModel, path: Path) -> Facts:
         shape=", ".join(map(str, model.encoder.image_shape)),
         mean=list(spec.data.mean or ()),
         std=list(spec.data.std or ()),
-        preprocessing=", ".join(f"{k}: {v}" for k, v in model.preprocessing().items()),
+        preprocessing="\n".join(f"- {k}: {v}" for k, v in model.preprocessing().items()),
         output=model.output,
     )
     path.write_text(f"---\n{head.to_yaml()}\n---\n\n{body}")
@@ -302,6 +306,18 @@ FORMATS = {
 }
 
 
+def require_packages(option: str, form: Format) -> None:
+    if missing := [package for package in form.packages if find_spec(package) is None]:
+        raise ConfigError(
+            f"{option} needs the package {missing[0]}; in the checkout, type:"
+            f" pip install '.[{form.extra}]'"
+        )
+
+
+def load_trained(run: RunDir) -> TrainedModel:
+    return TrainedModel(run=run, spec=run.spec(), encoder=load_model(run, step=final_step(run)))
+
+
 def export_run(
     run: RunDir, name: str, file: Path | None = None, *, check: bool = True
 ) -> dict[str, Any]:
@@ -313,16 +329,12 @@ def export_run(
     form = FORMATS[name]
     run_name = run.path.name if Path(run.name).is_absolute() else run.name
     path = file or Path(run_name.replace("/", "-") + form.suffix)
-    if missing := [package for package in form.packages if find_spec(package) is None]:
-        raise ConfigError(
-            f"--format {name} needs the package {missing[0]}; in the checkout, type:"
-            f" pip install '.[{form.extra}]'"
-        )
+    require_packages(f"--format {name}", form)
     if path.suffix != form.suffix:
         raise ConfigError(f"-o {path}: the file of --format {name} ends with {form.suffix}")
     require_utf8(path)
     require_replaceable(path, "export", b"library_name: vitcli" if name == "card" else b"vitcli")
-    model = TrainedModel(run=run, spec=run.spec(), encoder=load_model(run, step=final_step(run)))
+    model = load_trained(run)
     make_output_folder(path.parent)
     with scratch_folder() as scratch, torch.no_grad():
         draft = scratch / path.name

@@ -1,0 +1,140 @@
+"""Export of a model as a folder that classifies pictures without vitcli and torch."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from vitcli.plugins.exports import export, recipe
+from vitcli.runner.data.pictures import ORIENTATION, decode, quiet_pillow
+from vitcli.runner.errors import CheckError, ConfigError
+from vitcli.runner.files import commit, make_output_folder, require_utf8, scratch_folder, sha256
+from vitcli.runner.run.folder import RunDir
+
+LIMIT = 1e-3
+"""Largest difference of a probability between the recipe and the trained model."""
+SUMS = "SHA256SUMS"
+"""The hashes of the other files, as ``sha256sum --check`` reads them."""
+USE = """
+## Use
+
+```
+pip install -r requirements.txt
+python recipe.py photo.jpg
+```
+
+`recipe.py` prints the file, the likeliest class and its probability. All that it needs to know of
+the model stands in the metadata of `model.onnx`.
+"""
+
+
+def export_folder(run: RunDir, folder: Path, *, check: bool = True) -> dict[str, Any]:
+    """Write a folder with an ONNX model, its labels, its card and the recipe that uses the model.
+
+    Returns the paths of the ``files``, the ``bytes`` of the model and the largest ``difference`` of
+    the logits and of a probability from those of the trained model; None without ``check``.
+
+    Raises:
+        ConfigError: The model does not classify pictures, or a file in the folder is not as an
+            export wrote it.
+        CheckError: A difference is above its limit.
+    """
+    form, card = export.FORMATS["onnx"], export.FORMATS["card"]
+    for needed in (form, card):
+        export.require_packages("--to", needed)
+    require_utf8(folder)
+    model = export.load_trained(run)
+    names, steps = model.spec.data.class_names, model.preprocessing()
+    if not (model.classifies and names and model.spec.data.mean and recipe.can_follow(steps)):
+        raise ConfigError(
+            f"{run.name}: --to takes a model that classifies grey or RGB pictures; for other"
+            f" programs, type: {run.command('export --format onnx')}"
+        )
+    logits = probability = None
+    with scratch_folder() as scratch, torch.no_grad():
+        draft, readme = scratch / "model.onnx", scratch / "README.md"
+        facts = form.write(model, draft)
+        card.write(model, readme)
+        if check and form.read:
+            logits = export.compare(model, form.read, draft, folder)
+            probability = compare_recipe(model, draft, folder)
+        contents = {
+            "README.md": readme.read_bytes() + USE.encode(),
+            "labels.json": (json.dumps(names, indent=1) + "\n").encode(),
+            "requirements.txt": b"numpy\nonnxruntime\npillow\n",
+            "recipe.py": Path(recipe.__file__).read_bytes(),
+            "model.onnx": draft.read_bytes(),
+        }
+    hashes = {name: sha256(content) for name, content in contents.items()}
+    require_unedited(folder, hashes)
+    make_output_folder(folder, "--to")
+    sums = "".join(f"{digest}  {name}\n" for name, digest in hashes.items()).encode()
+    for name, content in (contents | {SUMS: sums}).items():
+        commit(folder / name, content)
+    return {
+        "files": [folder / name for name in (*contents, SUMS)],
+        "bytes": len(contents["model.onnx"]),
+        "difference": logits,
+        "probability_difference": probability,
+    } | facts
+
+
+def require_unedited(folder: Path, hashes: dict[str, str]) -> None:
+    """Refuse a folder in which a file is neither what an export wrote nor what this one writes."""
+    sums, edited = folder / SUMS, list[str]()
+    try:
+        lines = sums.read_text().splitlines() if sums.exists() else []
+        written = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+        for name, digest in hashes.items():
+            file, known = folder / name, (digest, written.get(name))
+            if file.exists() and sha256(file.read_bytes()) not in known:
+                edited.append(name)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{folder}: cannot be replaced: {error}") from error
+    if edited := edited or [SUMS] * bool(written.keys() - hashes.keys()):
+        raise ConfigError(
+            f"{folder / edited[0]}: this file is not as an export wrote it; move it, or choose"
+            " another folder with --to"
+        )
+
+
+def compare_recipe(model: export.TrainedModel, draft: Path, folder: Path) -> float:
+    """Return the largest difference of a probability for generated pictures of several kinds."""
+    session, steps = recipe.load(draft)
+    data, (channels, *size) = model.spec.data, model.encoder.image_shape
+    mean, std = (torch.tensor(values)[:, None, None] for values in (data.mean, data.std))
+    differences = []
+    with quiet_pillow():
+        for content in example_pictures():
+            pixels = decode(content, "example", (size[0], size[1]), channels, data.fit)
+            logits = model.encoder(((pixels / 255 - mean) / std)[None])[0]
+            shares = (logits / steps.get("temperature", 1)).softmax(0).numpy()
+            answer = recipe.classify(session, steps, io.BytesIO(content))
+            differences.append(np.abs(answer - shares).max())
+    largest = float(np.max(differences))
+    if not largest <= LIMIT:  # NaN fails, too
+        raise CheckError(
+            f"{folder}: not written: a probability of recipe.py differs by {largest:.1e} from that"
+            f" of the trained model, limit {LIMIT:.0e}"
+        )
+    return largest
+
+
+def example_pictures() -> list[bytes]:
+    """Return a turned JPEG, and turned PNG files: transparent, with 16 bits, and a small one."""
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 7, 4), dtype=np.uint8)
+    small = Image.fromarray(pixels)
+    large = small.resize((500, 375), Image.Resampling.BICUBIC)
+    deep = Image.fromarray(np.asarray(large.convert("L")).astype(np.uint16) * 257)
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    contents = []
+    for image in (large.convert("RGB"), large, deep, small):
+        file = io.BytesIO()
+        image.save(file, "JPEG" if image.mode == "RGB" else "PNG", exif=exif)
+        contents.append(file.getvalue())
+    return contents
