@@ -7,7 +7,7 @@ from vitcli.plugins.decide import rule
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.study.result import Contrast, StudyResult, VariantResult
 from vitcli.runner.study.statistics import scores
-from vitcli.runner.text import did_you_mean, printable
+from vitcli.runner.text import printable
 
 
 def judge(
@@ -60,10 +60,7 @@ def _row(others: list[VariantResult], change: str | None) -> VariantResult:
         return others[0]
     row = next((row for row in others if row.variant == change), None)
     if row is None:
-        what = "name the variant to judge"
-        if change is not None:
-            what = f"no variant {printable(change)} to compare with the best"
-        raise ConfigError(f"{what}{did_you_mean(change or '', names)}: {', '.join(names)}")
+        raise ConfigError(f"name the variant to judge, one of {', '.join(names)}")
     return row
 
 
