@@ -60,7 +60,8 @@ def _row(others: list[VariantResult], change: str | None) -> VariantResult:
         return others[0]
     row = next((row for row in others if row.variant == change), None)
     if row is None:
-        raise ConfigError(f"name the variant to judge, one of {', '.join(names)}")
+        problem = "name the variant to judge" if change is None else f"no variant {change!r}"
+        raise ConfigError(f"{printable(problem)}: {', '.join(names)}")
     return row
 
 
