@@ -117,7 +117,8 @@ def decide(
     is_idea = bool(sets or (change and results is None))
     modes = {"--csv": results, "--report": show, "--claim": claim}
     exclude({**modes, "--adopt": adopt})
-    exclude({**modes, "a change": is_idea})
+    exclude({**modes, "-s": sets})
+    exclude({"--report": show, "--claim": claim, "a change": change})
     exclude({"--csv": results, "--campaign": campaign})
     exclude({"--csv": results, "-o": output})
     exclude({"--csv": results, "--report": show, "--dry-run": dry_run})
