@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from vitcli.runner.study.repeated_runs import training_command
-
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.scores import Evaluation, evaluate_run
 from vitcli.runner.evaluate.weights import run_weights
@@ -18,6 +16,7 @@ from vitcli.runner.files import commit
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import BUNDLED, RunDir, find_run
 from vitcli.runner.run.record import read_record
+from vitcli.runner.study.repeated_runs import training_command
 from vitcli.runner.text import portable
 
 FACTS = (
