@@ -1,20 +1,25 @@
 """The tables of the studies in README.md and docs/, and the sentences about them."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from sentences import POOLED, study_sentences
 
+from vitcli.runner.experiment.config import config_hash, load_experiment
+from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, differences, with_data_defaults
+from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.report.tables import markdown_grid, to_markdown
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import RunRecord, read_record
+from vitcli.runner.study.collect import study_result
 from vitcli.runner.study.judgement import deciding_interval, direction, is_withheld
 from vitcli.runner.study.notes import notes
-from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.states import kept_numbers
 from vitcli.runner.study.statistics import RowStatistics, compare
 from vitcli.runner.study.table import build, build_details, read_document, render
-from vitcli.runner.text import join_words, quantity, rough_duration
+from vitcli.runner.text import join_words, portable, quantity, rough_duration
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "experiments" / "results"
@@ -46,8 +51,31 @@ Rows = tuple[RowStatistics, ...]
 def document(name: str) -> StudyResult:
     """Return the committed result of a study, or that of a bundled model."""
     if (folder := ROOT / "vitcli" / "pretrained" / name).is_dir():
-        return collect_runs([RunDir(folder)])
+        return document_of(read_record(folder))
     return read_document((RESULTS / f"{name}.json").read_text())
+
+
+def document_of(run: RunRecord) -> StudyResult:
+    """Return a finished run as the result of a study with one row."""
+    run = run.changed(config_hash=config_hash(run.spec), result=kept_numbers(run))
+    return study_result(
+        {"baseline": [run]},
+        spec=run.spec,
+        name=str(run.experiment),
+        command=training_command(run),
+        threads=run.session.threads or 1,
+        num_comparisons=0,
+        where=run.name,
+    )
+
+
+def training_command(run: RunRecord) -> str:
+    words = ["vitcli", "train", str(run.experiment)]
+    file = with_data_defaults(load_experiment(words[-1]).spec, run.spec, run.meta)
+    for field, (_, used) in differences(file, run.spec).items():
+        if field not in ("seed", TEACHER_WEIGHTS):
+            words += ["-s", f"{field}={format_value(portable(used))}"]
+    return shlex.join([*words, "--seed", str(run.seed)])
 
 
 def study(name: str) -> str:

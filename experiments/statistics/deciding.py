@@ -37,6 +37,10 @@ WORDS = {
 }
 
 
+NO_EFFECT = 1e-9
+"""A margin in which no comparison ends. With a margin, none is given up."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     effect: float = 0.0
@@ -88,10 +92,9 @@ def measure(case: Case, studies: int) -> dict[str, float]:
         decision = decide(
             (drawn + shift).tolist(),
             most=case.most,
-            margin=case.margin,
+            margin=case.margin if case.may_give_up else NO_EFFECT,
             floor=floor,
             image_variance=images if case.image_deviation else None,
-            may_give_up=case.may_give_up,
         )
         found[WORDS[decision.verdict]] += 1 / studies
         pairs += decision.pairs

@@ -43,13 +43,6 @@ def explorer(copy_of_run) -> Path:
     return written(page([scene] * 12, about="A long line. " * 20))
 
 
-def live(copy_of_run) -> Path:
-    pytest.importorskip("vitcli.plugins.live")
-    from tests.plugins.live.scenes import bundled, live_page
-
-    return written(live_page(bundled(), layers=[3], heads=[2], method="head"))
-
-
 def explain(copy_of_run) -> Path:
     page = pytest.importorskip("vitcli.plugins.explain.lesson").page
     from tests.plugins.explain.made_up import bundled, lessons
@@ -103,7 +96,7 @@ NAMELESS = "empty-table-header"
 """What it says of the report, in which the name of a variant is an empty text."""
 FOUND = """axe.run().then(found => found.violations.map(rule =>
   rule.id + ': ' + rule.nodes.map(node => node.target.join(' ')).slice(0, 5).join(', ')))"""
-PAGES: tuple[Callable[..., Path], ...] = (explorer, live, explain, report, runs, visualize, review)
+PAGES: tuple[Callable[..., Path], ...] = (explorer, explain, report, runs, visualize, review)
 
 
 def ready(shown: Page) -> Page:

@@ -75,7 +75,6 @@ KEPT = {
     "card": "export cifar10-pocket --format card -o README.md",
     "growth": "bench attention --lengths 8,16 --rounds 1 --seconds 0.01 -o growth.svg",
     "trace": "bench data --rounds 1 --seconds 0.01 --trace -o trace.json",
-    "record": "runs record mine/quickstart/train/seed0 -o record.json",
 }
 
 
@@ -83,7 +82,7 @@ KEPT = {
 @pytest.mark.parametrize(
     "command",
     [
-        *("map.png", "map.svg", "map.pdf", "map.npz", "map.json", "record"),
+        *("map.png", "map.svg", "map.pdf", "map.npz", "map.json"),
         *of("live", "map.html"),
         *of("explain", "text", "page"),
         *of("exports", "export", "card"),

@@ -1,6 +1,5 @@
 """`vitcli runs` on fabricated folders."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +33,9 @@ def test_a_damaged_run_is_listed_and_removed_but_not_used(file, content):
     states = {row["name"]: row["state"] for row in document("runs", "ls")["runs"]}
     assert states == {run.name: "damaged", other.name: "finished"}
     assert document("runs", "show", run.name)["state"] == "damaged"
-    commands: list[tuple[str, ...]] = [("runs", "verify"), ("runs", "record"), ("eval",)]
+    commands: list[tuple[str, ...]] = [("runs", "verify"), ("eval",)]
     for command in [*commands, *[("export",)] * has("exports")]:
-        is_named = command == ("runs", "record") or (file == "config.yaml" and command[0] != "runs")
+        is_named = file == "config.yaml" and command[0] != "runs"
         assert file in said(4, *command, run.name) or not is_named
     assert vitcli("train", "--resume", run.name)[0] == 4
     said(0, "runs", "rm", "-y", run.name)
@@ -127,12 +126,3 @@ def test_rm_leaves_folders_of_other_programs_alone(file, content):
     Path("project", file).write_text(content)
     said(4, "runs", "rm", "-y", "project")
     assert len([*Path("project").rglob("*.*")]) == 3
-
-
-def test_record_writes_a_file_or_prints_the_document():
-    make_run(1)
-    make_run(0)
-    names = ["quickstart/train/seed1", "quickstart/train/seed0"]
-    assert printed("runs", "record", *names, "-o", "results/quickstart.json") == ""
-    written = json.loads(Path("results/quickstart.json").read_text())
-    assert written == json.loads(printed("runs", "record", *names))

@@ -254,6 +254,7 @@ def announce_saved(states: "Mapping[str, RunRecord]", saved: "SavedTrials | None
 
 
 def show_plan(work: "StudyWork", options: "Options", form: str) -> None:
+    from vitcli.cli.trials import time_fact
     from vitcli.runner.study.estimate import dry_run_study
 
     costs = dry_run_study(work, options, say, time.process_time())
@@ -271,15 +272,12 @@ def show_plan(work: "StudyWork", options: "Options", form: str) -> None:
         *("trial", "state", "parameters"),
         *(Field("flops", "TFLOP", text=tera), Field("seconds", "time", text=duration)),
     ]
-    time_text = "not known, because a data set is not on this machine"
-    if costs.total is not None:
-        time_text = f"about {duration(costs.total)}, {costs.count} at once"
     detects = "" if work.study.parts else detectable_text(work)
     report = Report(
         facts=[
             *hidden(study=work.study.name, folder=str(work.root), at_once=costs.count),
             Fact("to_train", len(rows), about=f"of {quantity(len(work.states), 'trial')}"),
-            Fact("seconds", costs.total, label="time", text=time_text),
+            time_fact(costs.total, f"about {{}}, {costs.count} at once"),
             Fact("planned_seeds", work.planned.seeds, label="planned", text=planned_text(work)),
             Fact("detects", detects, text=detects),
             Fact("disk_bytes", work.disk_bytes, label="disk", about=f"when done ({work.root})"),

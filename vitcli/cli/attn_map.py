@@ -61,13 +61,6 @@ FormatOption = Annotated[
     ),
 ]
 Smooth = Annotated[bool, Rare("--smooth", help="Interpolate between patches.")]
-Live = Annotated[
-    bool,
-    Option(
-        "--live",
-        help="Put the model into the HTML page: it classifies the photos that you drop on it.",
-    ),
-]
 Output = Annotated[Path | None, output_option("FILE|FOLDER", "File or folder to write.", ".")]
 MAP = rb"vitcli attn-map|num_prefix_tokens|explorer-page"
 """What every file of ``attn-map`` contains: a figure, the numbers of a map, or a page."""
@@ -75,7 +68,7 @@ MAP = rb"vitcli attn-map|num_prefix_tokens|explorer-page"
 
 @with_example(
     "vitcli attn-map photo.jpg",
-    "vitcli attn-map photo.jpg --format html --live",
+    "vitcli attn-map photo.jpg --format html",
     "vitcli attn-map quickstart photo.jpg",
     "vitcli attn-map timm:vit_tiny_patch16_224 photo.jpg",
 )
@@ -91,7 +84,6 @@ def attn_map(
     form: FormatOption = None,
     fit: shared.FitOption = None,
     smooth: Smooth = False,
-    live: Live = False,
     output: Output = None,
     device: shared.Device = "auto",
     offline: shared.Offline = False,
@@ -106,8 +98,6 @@ def attn_map(
 
     run, images = run_and_pictures("attn-map", [run, *(pictures or ())])
     kind = format_of(form, output)
-    if live and kind != "html":
-        raise ConfigError("--live needs --format html")
     layers = parse_numbers("--layer", layer)
     notes: list[str] = []
     explainer = Explainer(
@@ -121,18 +111,13 @@ def attn_map(
         fit=fit,
         by_class=kind != "html",
     )
-    if live and explainer.fit != "crop":
-        raise ConfigError(
-            f"--live fits photos with crop, not with {explainer.fit}; type --fit crop"
-        )
     if output == Path("-"):
         raise ConfigError("-o -: a figure cannot go to standard output; name a file or a folder")
     files = picture_files(images, say)
     if len(files) > 1 and output is not None and is_file_name(output):
         raise ConfigError(f"-o {output}: {len(files)} pictures need a folder, not a file")
-    encode = encoder(kind, explainer, smooth=smooth, all_layers=layers is None, live=live)
-    page = "live" if live else "explorer"
-    ending = f"{page if kind == 'html' else explainer.method}.{kind}"
+    encode = encoder(kind, explainer, smooth=smooth, all_layers=layers is None)
+    ending = f"{'explorer' if kind == 'html' else explainer.method}.{kind}"
     draw_all(files, explainer, encode, output, ending, notes, json)
 
 
@@ -156,7 +141,7 @@ def choose_model(
 
 
 def encoder(
-    form: str, explainer: "Explainer", *, smooth: bool, all_layers: bool, live: bool
+    form: str, explainer: "Explainer", *, smooth: bool, all_layers: bool
 ) -> "Callable[[Explanation], bytes]":
     from vitcli.runner.attn_map.explain import map_metadata, page_writer, to_npz
 
@@ -169,7 +154,7 @@ def encoder(
     if form == "html":
         if smooth:
             raise ConfigError("--format html shows the patches as they are; leave out --smooth")
-        return page_writer("live" if live else "explorer", explainer, all_layers=all_layers)
+        return page_writer("explorer", explainer, all_layers=all_layers)
     from vitcli.runner.attn_map.overlay import draw
 
     return partial(draw, form=form, run=explainer.predictor.run.name, smooth=smooth)

@@ -10,11 +10,10 @@ from typer import Option
 
 from vitcli.cli import complete
 from vitcli.cli import options as shared
-from vitcli.cli.console import confirmed, emit_exactly, emit_report, say
-from vitcli.cli.options import group, output_option, with_code
+from vitcli.cli.console import confirmed, emit_report, say
+from vitcli.cli.options import group
 from vitcli.core.metric import Metric, metric_of
 from vitcli.runner.errors import InputError
-from vitcli.runner.files import commit, errors_name, make_output_folder, require_replaceable
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, value_text
 from vitcli.runner.text import duration, natural_key, tera
 
@@ -297,7 +296,7 @@ def compare(
         str,
         Option(
             metavar="RESULT",
-            help="Committed result: a file of runs record or ablate --format json, or its name in"
+            help="Committed result: a file of ablate --format json, or its name in"
             " experiments/results; NAME/VARIANT is another row than the first.",
         ),
     ],
@@ -385,29 +384,3 @@ def rm(
     for path in remove(removals):
         say(f"not removed, because vitcli did not write it: {path}")
     emit_report(Report(facts=[Fact("removed", [removal.name for removal in removals])]), form)
-
-
-@commands.command(example="vitcli runs record quickstart -o quickstart.json")
-@with_code
-def record(
-    runs: Runs,
-    output: Annotated[Path | None, output_option("FILE", "File to write.", "stdout")] = None,
-    json: shared.Json = False,
-) -> None:
-    """Write the results of finished runs of one experiment to one file."""
-    from vitcli.runner.run.folder import find_run
-    from vitcli.runner.study.repeated_runs import collect_runs
-    from vitcli.runner.study.table import to_json
-
-    if output is not None:
-        require_replaceable(output, "record", rb'"statistics": \[')
-    document = collect_runs([find_run(run) for run in runs])
-    if document.dirty:
-        say("note: the code had uncommitted changes; the commit alone does not reproduce the runs")
-    if output is not None:
-        make_output_folder(output.parent)
-        with errors_name(output):
-            commit(output, f"{to_json(document)}\n".encode())
-        say(f"wrote {output}")
-    if json or output is None:
-        emit_exactly(to_json(document))

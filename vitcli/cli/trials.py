@@ -9,6 +9,7 @@ from rich.progress import Progress
 from vitcli.cli.console import say
 from vitcli.cli.live import Display, bars, scalars_text
 from vitcli.core.spec.task import TaskRow
+from vitcli.runner.report.report import Fact
 from vitcli.runner.text import duration, quantity
 from vitcli.runner.train import events
 from vitcli.runner.train.events import Ended, Message, Started, Stopping, TrialEvent, seconds_left
@@ -77,6 +78,14 @@ class StudyDisplay(Display):
         if left := seconds_left([*self._left.values()], waiting, usual, self._count):
             info += f", about {duration(left)} left"
         self.move("all", self._num_ended, self._total, info)
+
+
+def time_fact(seconds: float | None, words: str) -> Fact:
+    """Return the time of a training that is planned; ``words`` has a place for it."""
+    text = "not known, because a data set is not on this machine"
+    if seconds is not None:
+        text = words.format(duration(seconds))
+    return Fact("seconds", seconds, label="time", text=text)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +12,9 @@ from tests.browser.chromium import Page
 from tests.core.specs import noisy
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import model_spec
-from vitcli.plugins.live.explore import LiveExplorer
 from vitcli.plugins.live.page import Scene, make_scene
-from vitcli.runner.attn_map.explain import Explainer
-from vitcli.runner.evaluate.predict import Predictor
-from vitcli.runner.evaluate.weights import default_run
 
 PREFIX = 2
-SHIP = Path(__file__).parents[3] / "experiments" / "results" / "ship.jpg"
 Open = Callable[..., Page]
 
 
@@ -40,15 +34,6 @@ def scene_of(model: VisionTransformer, **changes: Any) -> Scene:
     fields |= {"class_names": ["cat", "dog", "ship", "frog", "deer"]}
     batch = torch.randn(1, *model.image_shape, generator=generator)
     return make_scene(model, batch, **({"temperature": 1.0} | fields | changes))
-
-
-def bundled() -> Predictor:
-    return Predictor(default_run(), "cpu")
-
-
-def live_page(predictor: Predictor, **options: Any) -> bytes:
-    explainer = Explainer(predictor, by_class=False, **options)
-    return LiveExplorer(explainer, all_layers=True).page(explainer.explain(str(SHIP)))
 
 
 def state(shown: Page) -> dict[str, str]:

@@ -37,16 +37,13 @@ def test_the_explorer_opens_with_the_requested_view(mapped_run, words, changes, 
     assert data["scenes"][0]["box"] == pytest.approx([0.2, 0, 0.6, 1])
 
 
-def test_every_picture_gets_a_page_and_one_with_the_model_inside(mapped_run):
+def test_every_picture_gets_a_page(mapped_run):
     paths = [save_picture(name, (10, 10)) for name in ("a.png", "b.png")]
-    for words, kind in (([], "explorer"), (["--live", "--layer", "1"], "live")):
-        found = document("attn-map", mapped_run, *paths, "--format", "html", *words)
-        files = [row["file"] for row in found["pictures"]]
-        assert files == found["files"] == [f"a-{kind}.html", f"b-{kind}.html"]
-        data = parse(Path(files[1]).read_bytes()).data
-        assert [scene["name"] for scene in data["scenes"]] == ["b.png"]
-    assert len(data["scenes"][0]["logits"]) == 2
-    assert (data["opening"], data["about"]["layers"]) == (OPENING | {"layer": 1}, [1, 2])
+    found = document("attn-map", mapped_run, *paths, "--format", "html")
+    files = [row["file"] for row in found["pictures"]]
+    assert files == found["files"] == ["a-explorer.html", "b-explorer.html"]
+    data = parse(Path(files[1]).read_bytes()).data
+    assert [scene["name"] for scene in data["scenes"]] == ["b.png"]
 
 
 def test_without_cls_the_page_opens_with_a_map_without_a_class(copy_of_run, here):
@@ -61,12 +58,11 @@ def test_every_attention_has_a_page_or_is_refused(copy_of_run, here, row):
     said(2 if row == "linformer" else 0, *words)
 
 
-@pytest.mark.parametrize("words", [(), ("--live",)])
-def test_without_the_plugin_a_page_says_what_it_needs(mapped_run, monkeypatch, words):
+def test_without_the_plugin_a_page_says_what_it_needs(mapped_run, monkeypatch):
     monkeypatch.setenv(plugin.VARIABLE, "no:live")
     monkeypatch.setattr(PAGES, "data", {})
     picture = save_picture("x.png", (8, 8))
-    talk = said(2, "attn-map", mapped_run, picture, "--format", "html", *words)
+    talk = said(2, "attn-map", mapped_run, picture, "--format", "html")
     assert "needs the plugin live, which is off" in talk
 
 

@@ -3,23 +3,20 @@
 import base64
 import hashlib
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
-from torch import nn
 
 from tests.core.specs import build, changed
 from tests.core.trainings import new_task
 from tests.explorer_page import attention, parse
 from vitcli.core.inspect.maps import rollout
 from vitcli.core.models.vit import VisionTransformer, build_vit
-from vitcli.core.spec import VitSpec, model_spec
-from vitcli.plugins.live.explore import Explorer, LiveExplorer, attention_bytes
-from vitcli.plugins.live.packing import UnknownLayerError, pack_model
+from vitcli.core.spec import model_spec
+from vitcli.plugins.live.explore import Explorer, attention_bytes
 from vitcli.plugins.live.page import Scene, make_scene, page, quantise
 from vitcli.runner.attn_map.explain import Explainer
 from vitcli.runner.errors import ConfigError, InputError
@@ -147,8 +144,6 @@ def test_a_large_model_is_refused_with_what_to_type():
     large = explainer_of(img_size=(384, 384), depth=24, num_heads=16)
     with pytest.raises(ConfigError, match=r"24 layers needs 174 MiB, .* such as --layer -1"):
         Explorer(large, all_layers=True)
-    with pytest.raises(ConfigError, match=r"^--live: the attention of .* 518 MiB.*out --live"):
-        LiveExplorer(large, all_layers=True)
     Explorer(large, all_layers=False)
     huge = explainer_of(img_size=(1024, 1024), depth=1, num_heads=8)
     with pytest.raises(ConfigError, match=r"1 layer needs .*; use --format png or npz"):
@@ -175,72 +170,3 @@ def test_names_stay_text_and_the_policy_allows_one_script_and_one_style_by_their
     for tag, attributes in hostile.tags:
         assert not {"style", "src", "href"} & attributes.keys(), tag
         assert not [name for name in attributes if name.startswith("on")], tag
-
-
-SHIP = Path(__file__).parents[3] / "experiments" / "results" / "ship.jpg"
-SHARES = (0.5, 0.5, 0.5), (0.2, 0.2, 0.2)
-
-
-def test_the_page_holds_the_picture_its_logits_and_the_exact_weights():
-    predictor = Predictor(default_run(), "cpu")
-    explainer = Explainer(predictor, by_class=False, layers=[2], method="rollout")
-    explanation = explainer.explain(str(SHIP))
-    data = parse(LiveExplorer(explainer, all_layers=False).page(explanation)).data
-    (scene,) = data["scenes"]
-    pixels = np.frombuffer(base64.b64decode(scene["pixels"]), np.uint8).reshape(32, 32, 3)
-    assert (pixels == explanation.pixels.transpose(1, 2, 0)).all()
-    with torch.no_grad():
-        assert_allclose(scene["logits"], predictor.model(explanation.batch)[0], atol=1e-6)
-    halves, floats = (base64.b64decode(text) for text in data["weights"])
-    values = [np.frombuffer(halves, "<f2"), np.frombuffer(floats, "<f4")]
-    kind, place, count = data["model"]["head"][0]["weight"]
-    stored = values[kind][place : place + count].astype("f4")
-    assert (stored == predictor.model.head.weight.detach().numpy().ravel()).all()
-    assert data["opening"] == {"layer": 2, "head": None, "rollout": True, "query": None}
-    assert data["about"]["layers"] == [*range(1, predictor.model.spec.depth + 1)]
-
-
-def test_weights_that_half_precision_would_change_stay_in_single_precision():
-    model = build().float()
-    model.head.weight.data.fill_(0.1)
-    model.head.bias.data.fill_(0.5)
-    packed, (halves, floats) = pack_model(model, *SHARES)
-    (head,) = packed["head"]
-    assert (head["weight"][0], head["bias"][0]) == (1, 0)
-    assert np.frombuffer(floats, "<f4")[head["weight"][1]] == np.float32(0.1)
-    assert np.frombuffer(halves, "<f2")[head["bias"][1]] == 0.5
-
-
-FLAGS = [
-    name
-    for name, field in VitSpec.model_fields.items()
-    if field.annotation is bool and name != "attn_clamp"  # no effect on scores below 10,000
-]
-
-
-def test_a_layer_that_the_script_does_not_compute_is_refused_by_its_slot():
-    model = build(norm="layer_norm")
-    model.blocks[1].ffn.norm = type("OwnNorm", (nn.LayerNorm,), {})(24)  # of a known class
-    with pytest.raises(UnknownLayerError, match=r"^norm 'layer_norm'$"):
-        pack_model(model, *SHARES)
-    with pytest.raises(UnknownLayerError, match=r"^in_chans 2$"):
-        pack_model(build(in_chans=2), (0.5, 0.5), (0.2, 0.2))
-    rows = {"patch_embed": "shifted", "ffn": "depthwise", "attention": "performer"}
-    for slot, row in rows.items():
-        with pytest.raises(UnknownLayerError, match=f"^{slot} '{row}'$"):
-            pack_model(build(**{slot: row}).float(), *SHARES)
-
-
-@pytest.mark.parametrize("field", FLAGS)
-def test_a_model_with_another_setting_is_packed_in_another_way_or_refused(field):
-    """Each flag changes what the model computes, so the page must know or refuse it."""
-    default = VitSpec.model_fields[field].default
-    packed = []
-    for value in (default, not default):
-        torch.manual_seed(0)
-        try:
-            packed.append(pack_model(build(**{field: value}).float(), *SHARES))
-        except UnknownLayerError:
-            assert value != default
-            return
-    assert packed[0] != packed[1]

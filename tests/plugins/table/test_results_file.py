@@ -158,34 +158,12 @@ def with_predictions(folder, column, scores):
 
 
 @pytest.mark.parametrize("suffix", ["npz", "npy"])
-@pytest.mark.parametrize(
-    ("column", "choices"), [("error", {}), ("Top-1 error", {}), ("x", {"lower_is_better": True})]
-)
-def test_an_error_counts_the_answers_that_are_wrong(tmp_path, suffix, column, choices):
-    text = with_predictions(tmp_path, column, (0.25, 0.25, 0.5, 0.75)).replace("npz", suffix)
-    rows = document(text, tmp_path / "t.csv", **choices).rows
-    assert [trial.number(f"test_{column}") for trial in rows[1].trials] == [0.5, 0.75]
-    assert (rows[1].contrast.only_baseline, rows[1].contrast.only_variant) == (1, 0)
-    assert rows[1].contrast.by_class in ((), (25.0, 50.0))
-
-
-@pytest.mark.parametrize(
-    ("suffix", "column", "message"),
-    [
-        *(("npz", name, "leave out") for name in ("f1", "top5", "auc", "nll", "macro_f1")),
-        *(("npy", name, "leave out") for name in ("f1", "auc")),
-        ("npz", "error", "gives 0.25"),
-        *((suffix, "accuracy", None) for suffix in ("npz", "npy")),
-        *((suffix, "score", None) for suffix in ("npz", "npy")),
-        ("npy", "top5", None),
-    ],
-)
-def test_only_the_metric_that_answers_give_has_predictions(tmp_path, suffix, column, message):
-    text = with_predictions(tmp_path, column, (0.75, 0.75, 0.5, 0.25)).replace("npz", suffix)
-    if message is None:
+def test_predictions_give_the_share_of_right_answers_and_no_error(tmp_path, suffix):
+    for column in ("accuracy", "score"):
+        text = with_predictions(tmp_path, column, (0.75, 0.75, 0.5, 0.25)).replace("npz", suffix)
         assert document(text, tmp_path / "t.csv").rows[1].contrast
-        return
-    with pytest.raises(InputError, match=message):
+    text = with_predictions(tmp_path, "error", (0.25, 0.25, 0.5, 0.75)).replace("npz", suffix)
+    with pytest.raises(InputError, match=r"gives 0.75; .* leave out the column predictions"):
         document(text, tmp_path / "t.csv")
 
 

@@ -29,7 +29,7 @@ def explanation(method: str, **changes) -> Explanation:
     by_head = (len(fields["layers"]), len(fields["heads"]))
     shapes = {"head": (*by_head, rows, columns), "raw": (*by_head, tokens, tokens)}
     maps = np.random.default_rng(0).random(shapes.get(method, (rows, columns))) / tokens
-    fields |= {"batch": torch.zeros(1, 3, 8, 8), "pixels": np.zeros((3, 8, 8), np.uint8)}
+    fields |= {"batch": torch.zeros(1, 3, 8, 8)}
     return Explanation(path="x.png", method=method, maps=maps, **fields)
 
 

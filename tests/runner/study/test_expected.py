@@ -12,16 +12,16 @@ from tests.fabricated import make_run
 from vitcli.runner.errors import InputError, UserError
 from vitcli.runner.run.record import load_run
 from vitcli.runner.study.expected import compare_expected
-from vitcli.runner.study.repeated_runs import collect_runs
-from vitcli.runner.study.table import to_json
 
+RESULTS = Path(__file__).parents[3] / "experiments" / "results"
 CURVES = [[(1, 0.10), (2, 0.30), (3, 0.5)], [(1, 0.14), (2, 0.34)], [(1, 0.12), (2, 0.29)]]
 
 
 @pytest.fixture(autouse=True)
 def result(here):
     """The committed result ``known`` of three seeds with ``CURVES``."""
-    document = json.loads(to_json(collect_runs([make_run(seed) for seed in range(3)])))
+    document = json.loads((RESULTS / "quickstart-avx2.json").read_text())
+    document["data_hash"] = "d" * 64  # as in ``make_run``
     for trial, curve in zip(document["rows"][0]["trials"], CURVES, strict=True):
         trial["curve"] = curve
     file = Path("experiments/results/known.json")

@@ -16,7 +16,6 @@ from tests.fabricated_study import cell, make_reference, make_study, make_trial,
 from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
 from vitcli.core.metric import ACCURACY, METRICS
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.run.record import State
 from vitcli.runner.study.collect import read_results
@@ -24,7 +23,6 @@ from vitcli.runner.study.images import ImageScores, contrast, cross, join
 from vitcli.runner.study.judgement import Effect, Withheld, compare_with_source, judge_difference
 from vitcli.runner.study.looks import level
 from vitcli.runner.study.notes import notes
-from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.study.result import Plan, StudyResult
 from vitcli.runner.study.significance import (
     MeanError,
@@ -223,8 +221,6 @@ def test_folds_have_other_test_images_so_single_images_are_not_compared(here):
         doc = read_results(write_study(f"{STUDY}data: {{folds: {folds or 'null'}}}\n"), ROOT)
         assert (doc.rows[1].contrast is not None) == is_compared
         assert all((row.images is not None) == is_compared for row in doc.rows)
-        runs = [RunDir(ROOT / "full" / f"seed{seed}") for seed in (0, 1)]
-        assert (collect_runs(runs).rows[0].images is not None) == is_compared
 
 
 def count(trials, *states):

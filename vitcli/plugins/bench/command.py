@@ -174,7 +174,7 @@ def workload(
 def report_of(result: dict[str, Any], files: Sequence[Path] = ()) -> Report:
     rates = {"matmul_peak": TERA, "activation_traffic": STREAM, "copy_bandwidth": STREAM}
     columns = {"rows": ["precision", "batch_size", "seconds", "images_per_second"]}
-    columns["profile"] = ["share", "seconds", "calls", "words"]
+    columns["profile"] = ["share", "seconds", "calls", "operator"]
     facts = {name: Fact(name, value, metric=rates.get(name)) for name, value in result.items()}
     tables = [
         DataTable(name, columns[name], facts.pop(name).value)

@@ -1,7 +1,6 @@
 """`vitcli bench train`, `inference` and `data`: speed of an experiment's model and its input."""
 
 import itertools
-import re
 import resource
 import sys
 import time
@@ -208,38 +207,6 @@ def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
 
 
 STEPS = 5
-DESCRIPTIONS = {
-    "mm": "matrix products",
-    "addmm": "matrix products of linear layers",
-    "linear_pointwise": "matrix products of linear layers",
-    "bmm": "batched matrix products (attention)",
-    "copy_": "copies and conversions of type",
-    "softmax": "softmax",
-    "native_layer_norm": "LayerNorm",
-    "gelu": "GELU",
-    "sum": "sums (such as gradients of biases)",
-    "add": "additions",
-    "add_": "additions in place",
-    "mul": "multiplications",
-    "mul_": "multiplications in place (such as clipping)",
-    "cat": "joining tensors",
-    "index": "picking images by index",
-    "fill_": "filling with a constant (such as zeros)",
-    "fused_adamw_": "AdamW's update",
-    "linalg_vector_norm": "norms (of gradients)",
-    "convolution": "convolutions",
-    "mkldnn_convolution": "convolutions",
-    "max_pool2d_with_indices": "max-pooling",
-    "scaled_dot_product_flash_attention_for_cpu": "fused attention",
-    "flash_attention_forward": "fused attention",
-    "flash_attention_backward": "fused attention, backward",
-    "efficient_attention_forward": "fused attention",
-    "efficient_attention_backward": "fused attention, backward",
-    "Attention": "attention, native kernel",
-    "LinearBackward": "gradients of weights and biases, native kernel",
-    "AddNorm": "residual sum and LayerNorm, native kernel",
-    "Gelu": "GELU, native kernel",
-}
 
 
 def profile(steps: Iterator[Any], device: torch.device, trace: Path) -> list[dict[str, Any]]:
@@ -279,21 +246,12 @@ def costliest(averages: Iterable[Any], *, on_gpu: bool) -> list[dict[str, Any]]:
     return [
         {
             "operator": event.key,
-            "words": describe_operator(event.key),
             "share": own_time(event) / total,
             "seconds": own_time(event) / 1e6 / STEPS,
             "calls": event.count / STEPS,
         }
         for event in events[:10]
     ]
-
-
-def describe_operator(operator: str) -> str:
-    name = operator.rpartition("::")[2].lstrip("_")
-    if name in DESCRIPTIONS:
-        return DESCRIPTIONS[name]
-    forward = re.sub("_?[bB]ackward(_data)?$", "", name)
-    return f"{DESCRIPTIONS[forward]}, backward" if forward in DESCRIPTIONS else operator
 
 
 PEAK_SECONDS = 0.5

@@ -2,15 +2,15 @@
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Exit, Option
 
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.engines import Gpus, Place, check_engine, takes_options
+from vitcli.cli.engines import takes_options
 from vitcli.cli.options import (
     Data,
     DryRun,
@@ -23,25 +23,15 @@ from vitcli.cli.options import (
     with_code,
     with_example,
 )
-from vitcli.plugin import load_target
-from vitcli.runner.engines.engine import ENGINES, LOCAL
 from vitcli.runner.errors import CheckError, ConfigError, PartlyError
 from vitcli.runner.report.report import Fact, Report, facts_of, hidden
-from vitcli.runner.text import duration, ignore_message, portable, quantity
+from vitcli.runner.text import ignore_message, portable, quantity
 
 if TYPE_CHECKING:
     from vitcli.core.metric import Metric
-    from vitcli.plugins.decide.ledger import Idea
     from vitcli.plugins.decide.pairs import Comparison
     from vitcli.plugins.decide.rule import Decision
     from vitcli.runner.study.plan import Options
-
-ALONE = {
-    "--report": ("--claim", "--adopt", "--dry-run", "a change"),
-    "--claim": ("--adopt", "a change"),
-    "--csv": ("--report", "--claim", "--adopt", "--campaign", "-o", "-s"),
-}
-"""Options that mean nothing beside another one."""
 
 
 @with_example(
@@ -54,38 +44,36 @@ ALONE = {
 def decide(
     change: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="[CHANGE]", help="Experiment, or variant of --csv, to judge; or a campaign."
         ),
     ] = None,
     sets: Sets = None,
     against: Annotated[
         str | None,
-        typer.Option(metavar="BEST", help="Experiment or variant that is the best so far."),
+        Option(metavar="BEST", help="Experiment or variant that is the best so far."),
     ] = None,
     campaign: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Campaign that the change is an idea of."),
+        Option(metavar="NAME", help="Campaign that the change is an idea of."),
     ] = None,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="Make the change the best of the campaign, if it won.")
+        bool, Option("--adopt", help="Make the change the best of the campaign, if it won.")
     ] = False,
     show: Annotated[
-        bool, typer.Option("--report", help="Show the ideas of a campaign, and write its page.")
+        bool, Option("--report", help="Show the ideas of a campaign, and write its page.")
     ] = False,
     claim: Annotated[
         bool,
-        typer.Option(
-            "--claim", help="Compare best and start on new seeds and the test images, once."
-        ),
+        Option("--claim", help="Compare best and start on new seeds and the test images, once."),
     ] = False,
     results: Annotated[
         Path | None,
-        typer.Option("--csv", metavar="FILE", help="CSV file, one trial a row, trained anywhere."),
+        Option("--csv", metavar="FILE", help="CSV file, one trial a row, trained anywhere."),
     ] = None,
     max_seeds: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=5,
             max=64,
             help="Number of pairs of seeds at which a comparison ends.",
@@ -94,14 +82,14 @@ def decide(
     ] = None,
     margin: Annotated[
         float | None,
-        typer.Option(help="Margin of equivalence, in the unit of the table."),
+        Option(help="Margin of equivalence, in the unit of the table."),
     ] = None,
     score: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of the score, if it is not score.")
+        str | None, Option(metavar="COLUMN", help="Column of the score, if it is not score.")
     ] = None,
     lower_is_better: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--lower-is-better/--higher-is-better",
             help="Direction of the score, if its name does not say it.",
         ),
@@ -111,8 +99,6 @@ def decide(
     limit_batches: LimitBatches = None,
     *,
     options: "Options",
-    engine: Place = LOCAL,
-    gpus: Gpus = None,
     output: Annotated[
         Path | None, output_option("FOLDER", "Folder of the comparison.", "runs/...")
     ] = None,
@@ -125,38 +111,39 @@ def decide(
     or "worse" comes in at most 5 % of the comparisons. Exit code 0: better, or equivalent within
     --margin; 6: another verdict; 3: more pairs are needed. The same command goes on.
     """
-    from vitcli.plugins.decide.rule import MOST
-
     command = shlex.join(["vitcli", *map(portable, sys.argv[1:])])
-    if change and not campaign and not sets and (show or claim or adopt):
+    if change and not campaign and not sets and (show or claim):
         campaign, change = change, None
-    is_idea = results is None and bool(sets or change)
-    refuse_together(
-        {
-            "--csv": results,
-            "--report": show,
-            "--claim": claim,
-            "--adopt": adopt,
-            "--dry-run": dry_run,
-            "--campaign": campaign,
-            "-o": output,
-            "-s": sets or None,
-            "a change": is_idea,
-        }
-    )
+    is_idea = bool(sets or (change and results is None))
+    modes = {"--csv": results, "--report": show, "--claim": claim}
+    exclude({**modes, "--adopt": adopt})
+    exclude({**modes, "-s": sets})
+    exclude({"--report": show, "--claim": claim, "a change": change})
+    exclude({"--csv": results, "--campaign": campaign})
+    exclude({"--csv": results, "-o": output})
+    exclude({"--csv": results, "--report": show, "--dry-run": dry_run})
     if results is not None:
+        from vitcli.plugins.decide.csv_file import judge
+        from vitcli.plugins.table.results_file import Choices, read_text
+        from vitcli.runner.report.tables import csv_text
+
         choices = {"score": score, "baseline": against, "lower_is_better": lower_is_better}
-        judge_file(results, change, choices, max_seeds or MOST, margin, command, form)
+        chosen = Choices.of(**choices, margin=margin)
+        document, _ = read_text(csv_text(results), str(results), chosen, command)
+        name, decision, notes = judge(document, change, max_seeds, margin)
+        if document.origin:
+            say(document.origin.reading)
+        best, metric = document.rows[0].variant, document.headline
+        report_decision(name, best, decision, metric, form, notes)
         return
     from vitcli.cli.chosen import collect_changes
     from vitcli.plugins.decide.ideas import Call
-    from vitcli.plugins.decide.ledger import adopt as adopt_last
     from vitcli.runner.run.folder import named_folder
 
     fields = {"data.name": data, "train.epochs": epochs, "train.limit_batches": limit_batches}
     call = Call(
         folder=output or (named_folder(campaign) if campaign else None),
-        is_single=campaign is None,
+        is_campaign=campaign is not None,
         adopts=adopt,
         against=against,
         typed={name: value for name, value in fields.items() if value is not None},
@@ -169,33 +156,21 @@ def decide(
         from vitcli.plugins.decide.page import report
 
         emit_report(report(*call.existing()), form)
-    elif is_idea or claim:
-        if not dry_run:
-            check_engine(engine, options.jobs, gpus)
-        pairs = call.claim() if claim else call.compare(change, collect_changes(sets, {})[0])
-        if dry_run:
-            emit_report(plan_of(pairs, options), form)
-            return
-        idea = train(pairs, options, engine, gpus)
-        decision = idea.decision(pairs.campaign.max_seeds)
-        best, metric = pairs.name_of_best, pairs.campaign.metric
-        emit_report(report_of(idea.name, best, decision, metric), form)
-        if idea.adopted:
-            say(f"adopted: {idea.name}")
-        end(decision, is_won=idea.is_won)
-    elif adopt:
-        say(f"adopted: {adopt_last(call.existing()[0]).name}")
-    else:
+        return
+    if not (is_idea or claim):
         raise ConfigError("name a change: -s FIELD=VALUE, an experiment, or --csv FILE")
+    pairs = call.claim() if claim else call.compare(change, collect_changes(sets, {})[0])
+    if dry_run:
+        emit_report(plan_of(pairs, options), form)
+        return
+    train(pairs, options)
+    if pairs.idea.adopted:
+        say(f"adopted: {pairs.idea.name}")
+    decision = pairs.idea.decision(pairs.campaign.max_seeds)
+    report_decision(pairs.idea.name, pairs.name_of_best, decision, pairs.campaign.metric, form)
 
 
-def refuse_together(given: Mapping[str, object]) -> None:
-    for option, others in ALONE.items():
-        for other in others:
-            exclude({option: given[option], other: given[other]})
-
-
-def train(pairs: "Comparison", options: "Options", engine: str, gpus: float | None) -> "Idea":
+def train(pairs: "Comparison", options: "Options") -> None:
     from vitcli.cli.trials import display
     from vitcli.plugins.decide.pairs import THREADS, compare
     from vitcli.runner.files import make_output_folder
@@ -203,116 +178,88 @@ def train(pairs: "Comparison", options: "Options", engine: str, gpus: float | No
     from vitcli.runner.train.events import TrialEvent
 
     if pairs.idea.is_final:
-        return compare(pairs, options, ignore_message, ignore_message)
+        compare(pairs, options, ignore_message)
+        return
     make_output_folder(pairs.root)
-    elsewhere = ENGINES[engine].train
-    if elsewhere and not load_target(elsewhere)(pairs.root, THREADS, options, gpus):
-        raise typer.Exit(PartlyError.exit_code)
-    change, metric = pairs.idea.side.config_hash[:12], pairs.campaign.metric
+    change, num_told = pairs.idea.side.config_hash[:12], len(pairs.idea.scores)
     say(f"{pairs.idea.name} against {pairs.name_of_best}, in {pairs.root}")
     left, count = len([*pairs.wanted()]), worker_count(THREADS, options)
     with display(left, count, pairs.row, pairs.split, is_most=True) as screen:
 
-        def on_event(found: TrialEvent) -> None:
-            variant, _, seed = found.folder.partition("/")
+        def on_event(event: TrialEvent) -> None:
+            nonlocal num_told
+            variant, _, seed = event.folder.partition("/")
             name = pairs.idea.name if variant == change else "best"
-            screen.show(replace(found, folder=f"{name}/{seed}" if found.folder else ""))
+            screen.show(replace(event, folder=f"{name}/{seed}" if seed else ""))
+            if len(pairs.idea.scores) > num_told:
+                decision = pairs.idea.decision(pairs.campaign.max_seeds)
+                num_told = decision.pairs
+                shown = interval_text(decision, pairs.campaign.metric)
+                screen.say(f"{quantity(num_told, 'pair')}, interval {shown}")
 
-        def on_pair(idea: "Idea") -> None:
-            so_far = idea.decision(pairs.campaign.max_seeds)
-            screen.say(
-                f"{quantity(so_far.pairs, 'pair')}, interval {interval_text(so_far, metric)}"
-            )
-
-        return compare(pairs, options, on_event, on_pair)
+        compare(pairs, options, on_event)
 
 
-def judge_file(
-    path: Path,
-    change: str | None,
-    choices: dict[str, Any],
-    most: int,
-    margin: float | None,
-    command: str,
+def report_decision(
+    change: str,
+    best: str,
+    decision: "Decision",
+    metric: "Metric",
     form: str,
+    notes: Sequence[str] = (),
 ) -> None:
-    from vitcli.plugins.decide.csv_file import judge
-    from vitcli.plugins.table.results_file import Choices, read_text
-    from vitcli.runner.report.tables import csv_text
-
-    chosen = Choices.of(**choices, margin=margin)
-    document, _ = read_text(csv_text(path), str(path), chosen, command)
-    judged = judge(document, change, most=most, margin=margin)
-    if document.origin:
-        say(document.origin.reading)
-    decision, against = judged.decision, document.rows[0].variant
-    report = report_of(judged.change, against, decision, document.headline)
-    emit_report(replace(report, notes=judged.notes), form)
-    end(decision, is_won=decision.is_won(margin))
-
-
-def report_of(change: str, against: str, decision: "Decision", metric: "Metric") -> Report:
-    mean = decision.mean
-    shown = "not known yet"
+    """End with the exit code of a verdict, which is no error."""
+    mean, shown = decision.mean, "not known yet"
     if mean is not None:
         shown = f"{mean:+.{metric.digits}f} {metric.difference_unit}"
-    return Report(
+    report = Report(
         facts=[
             Fact("change", change),
-            Fact("against", against),
+            Fact("against", best),
             Fact("verdict", decision.verdict),
             Fact("pairs", decision.pairs, about=f"of at most {decision.most}"),
             *hidden(max_seeds=decision.most, unit=metric.difference_unit),
             Fact("difference", mean, text=shown),
             Fact("interval", decision.interval, text=interval_text(decision, metric)),
         ],
+        notes=notes,
     )
+    emit_report(report, form)
+    if not decision.is_final:
+        raise Exit(PartlyError.exit_code)
+    if not decision.is_won:
+        raise Exit(CheckError.exit_code)
 
 
 def interval_text(decision: "Decision", metric: "Metric") -> str:
-    from vitcli.plugins.decide.rule import FIRST
-
     if decision.interval is None:
-        is_early = decision.pairs < FIRST
-        return f"from {FIRST} pairs on" if is_early else "none while all differences are equal"
+        return "none yet"
     low, high = decision.interval
     share = 100 * (1 - decision.alpha)
     return f"{low:+.{metric.digits}f} to {high:+.{metric.digits}f} ({share:g} % over all looks)"
 
 
-def end(decision: "Decision", *, is_won: bool) -> None:
-    """End with the exit code of a verdict, which is no error."""
-    if not decision.is_final:
-        raise typer.Exit(PartlyError.exit_code)
-    if not is_won:
-        raise typer.Exit(CheckError.exit_code)
-
-
 def plan_of(pairs: "Comparison", options: "Options") -> Report:
+    from vitcli.cli.trials import time_fact
     from vitcli.runner.experiment.config import Experiment
-    from vitcli.runner.train.dry_run import dry_run
-    from vitcli.runner.train.prepare import Request
+    from vitcli.runner.study.estimate import dry_run_trial
 
-    request = Request(
-        device=options.device,
-        data_dir=options.data_dir,
-        rerun=True,
-        without_test=pairs.split == "val",
-        on_message=say,
-    )
-    costs = [dry_run(Experiment("decide", spec, pairs.root), request).total for spec in pairs.specs]
+    is_val = pairs.split == "val"
+    costs = [
+        dry_run_trial(
+            Experiment("decide", spec, pairs.root), pairs.root, options, say, without_test=is_val
+        ).total
+        for spec in pairs.specs
+    ]
     known = [cost for cost in costs if cost is not None]
     pair = sum(known) if len(known) == len(costs) else None
     most = pairs.campaign.max_seeds - len(pairs.idea.scores)
-    text = "not known, because the data set is not on this machine"
-    if pair is not None:
-        text = f"{duration(pair)} a pair, {quantity(most, 'pair')} at most"
     return Report(
         facts=[
             Fact("change", pairs.idea.name),
             Fact("against", pairs.name_of_best),
             *facts_of(folder=str(pairs.root), split=pairs.split, pairs=len(pairs.idea.scores)),
-            Fact("seconds", pair, label="time", text=text),
+            time_fact(pair, f"{{}} a pair, {quantity(most, 'pair')} at most"),
         ],
         next=[pairs.idea.command.replace(" --dry-run", "")],
     )

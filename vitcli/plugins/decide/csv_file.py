@@ -1,23 +1,19 @@
 """The verdict on two variants of a document whose trials any program has trained."""
 
 import dataclasses
-from dataclasses import dataclass
+import itertools
 
 from vitcli.plugins.decide import rule
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.study.result import Contrast, StudyResult, VariantResult
 from vitcli.runner.study.statistics import scores
-from vitcli.runner.text import did_you_mean, printable, quantity
+from vitcli.runner.text import printable
 
 
-@dataclass(frozen=True, kw_only=True)
-class Judged:
-    change: str
-    decision: rule.Decision
-    notes: list[str]
-
-
-def judge(document: StudyResult, change: str | None, *, most: int, margin: float | None) -> Judged:
+def judge(
+    document: StudyResult, change: str | None, max_seeds: int | None, margin: float | None
+) -> tuple[str, rule.Decision, list[str]]:
+    """Return the name of the change, the verdict and notes."""
     best, *others = document.rows
     row = _row(others, change)
     if document.folds:
@@ -26,25 +22,18 @@ def judge(document: StudyResult, change: str | None, *, most: int, margin: float
         )
     headline = document.headline
     ours, theirs = scores(row, headline), scores(best, headline)
-    seeds = sorted({trial.seed for each in (best, row) for trial in each.trials})
-    paired = [seed for seed in seeds if seed in ours and seed in theirs]
-    gap = next((seed for seed in seeds if seed not in paired), None)
-    complete = [seed for seed in paired if gap is None or seed < gap]
-    if len(complete) > most:
-        raise InputError(
-            f"{quantity(len(complete), 'pair')} of seeds, but the comparison ends at {most}; more"
-            " pairs than that need a new comparison on new seeds"
-        )
+    seeds = sorted({trial.seed for trial in (*best.trials, *row.trials)})
+    complete = [*itertools.takewhile(lambda seed: seed in ours and seed in theirs, seeds)]
+    gap = seeds[len(complete)] if len(complete) < len(seeds) else None
     sign = 1 if headline.higher_is_better else -1
     differences = [sign * (ours[seed] - theirs[seed]) for seed in complete]
     notes = []
-    if gap is not None:
-        notes.append(f"seed {gap} is without a score of both; later seeds do not count before it")
     images = image_variance(row.contrast, len(complete))
     if images is None:
         notes.append(
             "the verdict is about the images of these scores; predictions would tell of new ones"
         )
+    most = max_seeds or rule.MOST
     decision = rule.decide(differences, most=most, margin=margin, image_variance=images)
     if not decision.is_final and gap is not None:
         if _has_diverged(best, gap):
@@ -54,11 +43,9 @@ def judge(document: StudyResult, change: str | None, *, most: int, margin: float
         if _has_diverged(row, gap):
             decision = dataclasses.replace(decision, verdict="diverged")
     if not decision.is_final:
-        notes.append(
-            f"one more pair is needed: {'seed' if gap is not None else 'a seed after'}"
-            f" {seeds[-1] if gap is None else gap}"
-        )
-    return Judged(change=row.variant, decision=decision, notes=notes)
+        needed = f"seed {gap}" if gap is not None else f"a seed after {seeds[-1]}"
+        notes.append(f"one more pair is needed, in the order of the seeds: {needed}")
+    return row.variant, decision, notes
 
 
 def _has_diverged(row: VariantResult, seed: int) -> bool:
@@ -71,13 +58,11 @@ def _row(others: list[VariantResult], change: str | None) -> VariantResult:
         raise ConfigError("the file has one variant, and a comparison needs two")
     if change is None and len(others) == 1:
         return others[0]
-    found = [row for row in others if row.variant == change]
-    if not found:
-        what = "name the variant to judge"
-        if change is not None:
-            what = f"no variant {printable(change)} to compare with the best"
-        raise ConfigError(f"{what}{did_you_mean(change or '', names)}: {', '.join(names)}")
-    return found[0]
+    row = next((row for row in others if row.variant == change), None)
+    if row is None:
+        problem = "name the variant to judge" if change is None else f"no variant {change!r}"
+        raise ConfigError(f"{printable(problem)}: {', '.join(names)}")
+    return row
 
 
 def image_variance(contrast: Contrast | None, pairs: int) -> dict[int, float] | None:

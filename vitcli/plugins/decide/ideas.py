@@ -9,7 +9,7 @@ from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.decide import rule
-from vitcli.plugins.decide.ledger import Campaign, Side, read
+from vitcli.plugins.decide.ledger import METRIC, Campaign, Side, read
 from vitcli.plugins.decide.pairs import Comparison
 from vitcli.runner.engines.drivers import LOGS
 from vitcli.runner.errors import ConfigError, InputError
@@ -39,8 +39,8 @@ class Call:
 
     folder: Path | None
     """The folder of a campaign; None for one that the comparison itself names."""
-    is_single: bool = False
-    """Whether the comparison belongs to no campaign: the test images decide, as in a study."""
+    is_campaign: bool
+    """Whether validation images decide. Without a campaign, test images do, as in a study."""
     against: str | None = None
     typed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     max_seeds: int | None = None
@@ -49,6 +49,9 @@ class Call:
     """Whether a winner becomes the best."""
     command: str = ""
     on_message: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        rule.check((), self.max_seeds or rule.MOST, self.margin)
 
     def existing(self) -> tuple[Path, Campaign]:
         campaign = read(self.folder) if self.folder else None
@@ -59,134 +62,113 @@ class Call:
             )
         return self.folder, campaign
 
-    def __post_init__(self) -> None:
-        rule.check((), self.max_seeds or rule.MOST, self.margin)
-
     def compare(self, experiment: str | None, changes: Mapping[str, Any]) -> Comparison:
         """Return the comparison of a change: an experiment, changed fields or both."""
-        campaign = read(self.folder) if self.folder else None
-        typed = self._refuse_other(campaign) if campaign else self._begin()
-        best = campaign.best if campaign else Side(experiment=self.against or "", config_hash="")
+        campaign = (read(self.folder) if self.folder else None) or self._begin()
         for named in filter(None, (self.against, experiment)):
             own_code.state.typed.add(str(find_experiment(named)))
-        name = " ".join(filter(None, [Path(experiment or "").stem, _fields_text(changes)]))
-        if campaign and self.folder:
-            adopted = [idea for idea in campaign.ideas if idea.adopted and idea.side == best]
-            if adopted and adopted[-1].name == name:
-                return Comparison(self.folder, campaign, adopted[-1], ())
-        known = campaign.name_of(best) if campaign else Path(best.experiment).stem
-        sides, specs = sides_of(best, (experiment, changes), typed, (known, name))
-        if campaign:
-            self._refuse_edited(sides[0], best)
-        folder = self.folder or _folder_of(*sides)
-        campaign = campaign or read(folder) or self._new(folder, sides[0], specs[0], typed)
-        if campaign.split == "test" and any(idea.side != sides[1] for idea in campaign.ideas):
-            raise ConfigError(
-                f"{folder}: the comparison of one change, by the test images; for more, type"
-                " --campaign NAME"
-            )
-        if self.max_seeds not in (None, campaign.max_seeds):
-            raise ConfigError(
-                f"--max-seeds {self.max_seeds}: fixed before the first pair, at"
-                f" {campaign.max_seeds}; leave the option out"
-            )
-        idea = campaign.idea(name, sides[1], self.margin, self.command)
-        return Comparison(folder, campaign, idea, specs[::-1], adopts=self.adopts)
+        texts = [f"{field}={format_value(portable(value))}" for field, value in changes.items()]
+        name = " ".join(filter(None, [Path(experiment or "").stem, *texts]))
+        adopted = [idea for idea in campaign.ideas if idea.adopted]
+        if self.folder and adopted and adopted[-1].name == name:
+            return Comparison(root=self.folder, campaign=campaign, idea=adopted[-1], specs=())
+        best = campaign.best
+        fields = {**({} if experiment else best.changes), **changes}
+        change = (name, experiment or best.experiment, fields)
+        sides, specs = self._sides(campaign, best, change)
+        folder = self.folder or _folder_of(sides)
+        campaign = read(folder) or campaign
+        self._refuse_other(campaign, folder, sides[0])
+        idea = campaign.idea(name, sides[0], self.margin, self.command)
+        return Comparison(
+            root=folder, campaign=campaign, idea=idea, specs=specs, adopts=self.adopts
+        )
 
     def claim(self) -> Comparison:
         """Return the comparison of the best with the start on the test images."""
         folder, campaign = self.existing()
         claim = campaign.claim(self.command)
-        change, names = (claim.side.experiment, claim.side.changes), ("the start", claim.name)
-        sides, specs = sides_of(campaign.start, change, campaign.typed, names)
-        self._refuse_edited(sides[0], campaign.start)
-        self._refuse_edited(sides[1], claim.side)
-        return Comparison(folder, campaign, claim, specs[::-1], is_claim=True)
+        change = (claim.name, claim.side.experiment, claim.side.changes)
+        sides, specs = self._sides(campaign, campaign.start, change)
+        self._refuse_edited(sides[0], claim.side)
+        return Comparison(root=folder, campaign=campaign, idea=claim, specs=specs, is_claim=True)
 
-    def _refuse_edited(self, found: Side, known: Side) -> None:
-        if found != known:
+    def _begin(self) -> Campaign:
+        if self.against is None:
+            raise ConfigError("name the best so far: --against EXPERIMENT")
+        typed = dict(self.typed)
+        spec = load_experiment(self.against, typed, OPTIONS).spec
+        if spec.data.folds:
+            raise ConfigError("decide compares seeds, and data.folds gives each seed other images")
+        if self.is_campaign and not spec.data.val_split:
+            self.on_message(
+                f"note: {self.against} keeps no validation images, so the campaign sets"
+                f" data.val_split to {VAL_SPLIT:g}; the test images are left for the claim"
+            )
+            typed["data.val_split"] = VAL_SPLIT
+        metric = spec.task.row.headline
+        return Campaign(
+            start=_load(self.against, {}, typed)[0],
+            typed=typed,
+            split="val" if self.is_campaign else "test",
+            max_seeds=self.max_seeds or rule.MOST,
+            **{field: getattr(metric, field) for field in METRIC},
+        )
+
+    def _sides(
+        self, campaign: Campaign, best: Side, change: tuple[str, str, Mapping[str, Any]]
+    ) -> tuple[list[Side], list[ExperimentSpec]]:
+        """Return the sides and the specifications of a change and of the best."""
+        variants, sides = [], []
+        sought = (campaign.name_of(best), best.experiment, best.changes)
+        for name, experiment, fields in (sought, change):
+            side, spec = _load(experiment, fields, campaign.typed)
+            sides.append(side)
+            variants.append(Variant(name=name, changes=dict(fields), settings=(({}, spec),)))
+        self._refuse_edited(sides[0], best)
+        refuse_equal(variants, Places((), CALL))
+        return sides[::-1], [variant.spec for variant in variants[::-1]]
+
+    def _refuse_edited(self, side: Side, known: Side) -> None:
+        if side != known:
             raise InputError(
                 f"{known.experiment} was edited since the campaign in {self.folder} began; restore"
                 " it, or begin another campaign"
             )
 
-    def _refuse_other(self, campaign: Campaign) -> Mapping[str, Any]:
-        """Return the fields of all trainings of a campaign, which no later call changes."""
-        if self.is_single != (campaign.split == "test"):
-            what = "of one change" if self.is_single else "a campaign"
-            raise ConfigError(f"{self.folder}: not the comparison {what}; see --campaign")
-        if self.against not in (None, campaign.start.experiment):
+    def _refuse_other(self, campaign: Campaign, folder: Path, change: Side) -> None:
+        """Refuse a folder of something else, and options that were fixed before the first pair."""
+        is_same = (campaign.split == "val") == self.is_campaign
+        if not self.is_campaign and any(idea.side != change for idea in campaign.ideas):
+            is_same = False
+        is_new = read(folder) is None
+        if is_new and folder.exists() and {path.name for path in folder.iterdir()} - {LOGS}:
+            is_same = False
+        if not is_same:
             raise ConfigError(
-                f"--against {self.against}: the campaign began with {campaign.start.experiment},"
-                " and the best so far is what it adopted; leave the option out"
+                f"{folder}: holds something else; for several ideas, type --campaign NAME"
             )
-        for name, value in self.typed.items():
-            if campaign.typed.get(name) != value:
-                raise ConfigError(f"{name} is fixed since the campaign began; leave the option out")
-        return campaign.typed
-
-    def _begin(self) -> Mapping[str, Any]:
-        if self.against is None:
-            raise ConfigError("name the best so far: --against EXPERIMENT")
-        spec = load_experiment(self.against, self.typed).spec
-        if spec.data.folds:
-            raise ConfigError("decide compares seeds, and data.folds gives each seed other images")
-        if self.is_single or spec.data.val_split:
-            return self.typed
-        self.on_message(
-            f"note: {self.against} keeps no validation images, so the campaign sets"
-            f" data.val_split to {VAL_SPLIT:g}; the test images are left for the claim"
-        )
-        return {**self.typed, "data.val_split": VAL_SPLIT}
-
-    def _new(
-        self, folder: Path, start: Side, spec: ExperimentSpec, typed: Mapping[str, Any]
-    ) -> Campaign:
-        if folder.exists() and {path.name for path in folder.iterdir()} - {LOGS}:
-            raise ConfigError(f"{folder}: holds something else; choose another folder")
-        metric = spec.task.row.headline
-        return Campaign(
-            start=start,
-            typed=dict(typed),
-            split="test" if self.is_single else "val",
-            max_seeds=self.max_seeds or rule.MOST,
-            label=metric.label,
-            unit=metric.unit,
-            digits=metric.digits,
-            higher_is_better=metric.higher_is_better,
-        )
+        fixed = {
+            "--against": (self.against, campaign.start.experiment),
+            "--max-seeds": (self.max_seeds, campaign.max_seeds),
+            **{name: (value, campaign.typed.get(name)) for name, value in self.typed.items()},
+        }
+        for option, (value, before) in fixed.items():
+            if value not in (None, before):
+                raise ConfigError(
+                    f"{option} was fixed before the first pair, at {before}; leave the option out"
+                )
 
 
-def sides_of(
-    best: Side,
-    change: tuple[str | None, Mapping[str, Any]],
-    typed: Mapping[str, Any],
-    names: tuple[str, str],
-) -> tuple[list[Side], list[ExperimentSpec]]:
-    """Return the sides and the specifications of the best and of the change, which have ``names``.
-
-    A change is an experiment and changed fields; without an experiment, it changes further fields
-    of the best.
-    """
-    experiment, changes = change
-    fields = {**({} if experiment else best.changes), **changes}
-    sides, variants = [], []
-    for name, place, own in (
-        (names[0], best.experiment, best.changes),
-        (names[1], experiment or best.experiment, fields),
-    ):
-        spec = load_experiment(place, {**typed, **own}, OPTIONS).spec
-        spec = with_teacher(spec, required=False)
-        sides.append(Side(experiment=place, changes=own, config_hash=config_hash(spec)))
-        variants.append(Variant(name=name, changes=own, settings=(({}, spec),)))
-    refuse_equal(variants, Places((), CALL))
-    return sides, [variant.spec for variant in variants]
+def _load(
+    experiment: str, changes: Mapping[str, Any], typed: Mapping[str, Any]
+) -> tuple[Side, ExperimentSpec]:
+    spec = load_experiment(experiment, {**typed, **changes}, OPTIONS).spec
+    spec = with_teacher(spec, required=False)
+    return Side(experiment=experiment, changes=dict(changes), config_hash=config_hash(spec)), spec
 
 
-def _fields_text(changes: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={format_value(portable(value))}" for name, value in changes.items())
-
-
-def _folder_of(best: Side, change: Side) -> Path:
+def _folder_of(sides: list[Side]) -> Path:
+    change, best = sides
     digest = sha256(json.dumps([best.config_hash, change.config_hash]).encode())[:8]
     return RUNS / f"{CALL}-{Path(best.experiment).stem}-{digest}"

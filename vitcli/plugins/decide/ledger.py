@@ -17,7 +17,13 @@ from vitcli.runner.files import commit, read_json, to_hashed_json
 from vitcli.runner.study.significance import ALPHA, SeedVariance, pool_seed_variance
 
 FILE = "campaign.json"
+METRIC = ("label", "unit", "digits", "higher_is_better")
+"""Fields of a campaign that are those of the score that decides."""
+MIN_FLOOR = 7
+"""Smallest degrees of freedom of a noise floor."""
 Pair = Annotated[tuple[float, float], AcceptsList]
+Key = tuple[str, str, int]
+"""Configuration hashes of a change and of the best, and the first seed of their comparison."""
 
 
 class Side(Spec):
@@ -63,10 +69,10 @@ class Idea(Spec):
 
     @property
     def is_won(self) -> bool:
-        return self.decision(0).is_won(self.margin)
+        return self.decision(0).is_won
 
     @property
-    def key(self) -> tuple[str, str, int]:
+    def key(self) -> Key:
         return self.side.config_hash, self.against.config_hash, self.first_seed
 
     def decision(self, most: int) -> rule.Decision:
@@ -78,10 +84,6 @@ class Idea(Spec):
             interval=self.interval,
             alpha=self.alpha * (rule.FLOOR_SHARE if self.floor else 1),
         )
-
-    def differences(self, *, higher_is_better: bool) -> list[float]:
-        sign = 1 if higher_is_better else -1
-        return [sign * (change - best) for change, best in self.scores]
 
 
 class Campaign(Spec):
@@ -98,7 +100,6 @@ class Campaign(Spec):
     unit: str
     digits: int
     higher_is_better: bool
-    """Like the three fields before it, that of the score that decides."""
     precision: str = ""
     """That of the first result."""
     data_hash: str = ""
@@ -107,13 +108,7 @@ class Campaign(Spec):
 
     @property
     def metric(self) -> Metric:
-        return Metric(
-            name="",
-            label=self.label,
-            unit=self.unit,
-            digits=self.digits,
-            higher_is_better=self.higher_is_better,
-        )
+        return Metric(name="", **{field: getattr(self, field) for field in METRIC})
 
     @property
     def best(self) -> Side:
@@ -122,17 +117,18 @@ class Campaign(Spec):
     @property
     def unused_seed(self) -> int:
         return max(
-            (each.first_seed + self.max_seeds for each in self.ideas + self.claims), default=0
+            (idea.first_seed + self.max_seeds for idea in self.ideas + self.claims), default=0
         )
 
     @property
     def floor(self) -> SeedVariance | None:
-        done = [idea for idea in self.ideas if idea.is_final]
-        found = pool_seed_variance([self.differences(idea) for idea in done])
-        return found if found and found.freedom >= rule.MIN_FLOOR else None
+        done = [self.differences(idea) for idea in self.ideas if idea.is_final]
+        pooled = pool_seed_variance(done)
+        return pooled if pooled and pooled.freedom >= MIN_FLOOR else None
 
     def differences(self, idea: Idea) -> list[float]:
-        return idea.differences(higher_is_better=self.higher_is_better)
+        sign = 1 if self.higher_is_better else -1
+        return [sign * (change - best) for change, best in idea.scores]
 
     def name_of(self, side: Side) -> str:
         """Return how a side is called that was the start, or the best at some time."""
@@ -142,7 +138,7 @@ class Campaign(Spec):
 
     @property
     def seconds(self) -> float:
-        return sum(each.seconds for each in self.ideas + self.claims)
+        return sum(idea.seconds for idea in self.ideas + self.claims)
 
     @property
     def false_adoptions(self) -> float:
@@ -155,14 +151,12 @@ class Campaign(Spec):
         A new best has seeds that nothing has used; all ideas against it share them.
         """
         known = [idea for idea in reversed(self.ideas) if idea.against == self.best]
-        found = next((idea for idea in known if idea.side == side), None)
-        if found:
-            if margin not in (None, found.margin):
-                raise ConfigError(
-                    f"--margin {margin:g}: this comparison began with"
-                    f" {found.margin or 'no margin'}; leave the option out"
-                )
-            return found
+        same = next((idea for idea in known if idea.side == side), None)
+        if same:
+            if margin not in (None, same.margin):
+                began = same.margin or "no margin"
+                raise ConfigError(f"this comparison began with {began}; leave out --margin")
+            return same
         floor = self.floor
         return Idea(
             name=name,
@@ -193,11 +187,12 @@ class Campaign(Spec):
             command=command,
         )
 
-    def score_of(self, side: Side, seed: int) -> float | None:
+    def score_of(self, config_hash: str, seed: int) -> float | None:
         """Return a score of the campaign's split that an idea has recorded."""
         for idea in self.ideas:
-            if side in (idea.side, idea.against) and 0 <= seed - idea.first_seed < len(idea.scores):
-                return idea.scores[seed - idea.first_seed][side != idea.side]
+            sides, place = idea.key[:2], seed - idea.first_seed
+            if config_hash in sides and 0 <= place < len(idea.scores):
+                return idea.scores[place][sides.index(config_hash)]
         return None
 
     def decide(self, idea: Idea, image_variance: Mapping[int, float] | None = None) -> Idea:
@@ -220,12 +215,11 @@ class Campaign(Spec):
     def with_idea(self, idea: Idea, *, is_claim: bool = False) -> "Campaign":
         """Return the campaign with a new state of an idea or of a claim."""
         kind = "claims" if is_claim else "ideas"
-        listed = {each.key: each for each in getattr(self, kind)} | {idea.key: idea}
+        listed = {known.key: known for known in getattr(self, kind)} | {idea.key: idea}
         return self.model_copy(update={kind: tuple(listed.values())})
 
-    def find(self, idea: Idea, *, is_claim: bool) -> Idea | None:
-        listed = self.claims if is_claim else self.ideas
-        return next((each for each in listed if each.key == idea.key), None)
+    def find(self, key: Key) -> Idea | None:
+        return next((idea for idea in self.ideas + self.claims if idea.key == key), None)
 
     def with_result(self, precision: str, data_hash: str) -> "Campaign":
         """Return the campaign with the precision and the images of a result.
@@ -236,15 +230,14 @@ class Campaign(Spec):
         if self.precision not in ("", precision):
             raise InputError(
                 f"the results of this campaign are in {self.precision}, and this machine trains in"
-                f" {precision}; go on where it began, or begin another one with train.precision:"
-                f" {self.precision}"
+                f" {precision}; go on where it began, or begin another one"
             )
         if data_hash and self.data_hash not in ("", data_hash):
             raise InputError(
                 "trained on other images than the earlier results; point --data-dir at those"
             )
-        found = {"precision": precision, "data_hash": data_hash or self.data_hash}
-        return self.model_copy(update=found)
+        facts = {"precision": precision, "data_hash": data_hash or self.data_hash}
+        return self.model_copy(update=facts)
 
 
 def read(root: Path) -> Campaign | None:
@@ -271,23 +264,3 @@ def update(root: Path, change: Callable[[Campaign | None], Campaign]) -> Campaig
         campaign = change(read(root))
         commit(root / FILE, to_hashed_json(campaign.model_dump(mode="json")))
     return campaign
-
-
-def adopt(root: Path) -> Idea:
-    """Make the last idea that won the best of the campaign in a folder; return it.
-
-    Raises:
-        ConfigError: No idea has won against the best so far.
-    """
-    found = list[Idea]()
-
-    def change(campaign: Campaign | None) -> Campaign:
-        assert campaign is not None
-        won = [idea for idea in campaign.ideas if idea.against == campaign.best and idea.is_won]
-        if not won:
-            raise ConfigError("no idea has won against the best so far, so none can be adopted")
-        found.append(won[-1].replace(adopted=True))
-        return campaign.with_idea(found[0])
-
-    update(root, change)
-    return found[0]

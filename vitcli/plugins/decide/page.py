@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
 from vitcli.plugins.decide.ledger import Campaign, Idea
-from vitcli.runner.figure_style import BLUE, GREEN, INK, MUTED, VERMILION, add_grid, encode_figures
+from vitcli.runner.figure_style import INK, add_grid, encode_figures
 from vitcli.runner.files import commit, require_replaceable
 from vitcli.runner.report import pages
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, facts_of
@@ -51,8 +50,8 @@ def report(root: Path, campaign: Campaign) -> Report:
     return Report(
         facts=[
             Fact("campaign", root.name),
-            *facts_of(start=campaign.start.experiment, best=best),
-            *facts_of(tried=len(tried), adopted=adopted, seconds=seconds),
+            *facts_of(start=campaign.start.experiment, best=best, tried=len(tried)),
+            *facts_of(adopted=adopted, seconds=seconds),
             Fact("false_adoptions", false, text=""),
         ],
         tables=tables,
@@ -62,10 +61,6 @@ def report(root: Path, campaign: Campaign) -> Report:
 
 
 def table(name: str, ideas: Sequence[Idea], campaign: Campaign) -> DataTable:
-    def interval_text(row: Any) -> str:
-        low, high = row["interval"] or (None, None)
-        return interval(low, high, campaign.digits)
-
     rows = [
         {
             "number": number,
@@ -87,7 +82,7 @@ def table(name: str, ideas: Sequence[Idea], campaign: Campaign) -> DataTable:
             f"difference, {campaign.metric.difference_unit}",
             text=lambda mean: signed(mean, campaign.digits),
         ),
-        Field("interval", of_row=interval_text),
+        Field("interval", text=lambda ends: interval(ends[0], ends[1], campaign.digits), none=""),
         *("adopted", Field("seconds", "time")),
         Field("command", is_shown=False),
     ]
@@ -98,16 +93,10 @@ def forest(ideas: Sequence[Idea], campaign: Campaign) -> Figure:
     figure = Figure(figsize=(7.2, 1.0 + 0.24 * max(1, len(ideas))), layout="constrained")
     axes = figure.add_subplot()
     axes.axvline(0, color=INK, linewidth=0.8)
-    colours = {"better": GREEN, "worse": VERMILION, "equivalent": BLUE}
     for place, idea in enumerate(ideas):
-        colour = colours.get(idea.verdict, MUTED)
         if idea.interval is not None and idea.mean is not None:
-            axes.plot(idea.interval, (place, place), color=colour, linewidth=2)
-            axes.plot(idea.mean, place, "s", color=colour, markersize=4)
-        text = f"{idea.verdict}{', adopted' if idea.adopted else ''}"
-        axes.annotate(
-            text, (1.01, place), xycoords=axes.get_yaxis_transform(), va="center", fontsize=8
-        )
+            axes.plot(idea.interval, (place, place), color=INK, linewidth=2)
+            axes.plot(idea.mean, place, "s", color=INK, markersize=4)
     axes.set_ylim(len(ideas) - 0.4, -0.6)
     axes.set_yticks(range(len(ideas)), [one_line(idea.name, 40) for idea in ideas])
     axes.set_xlabel(f"{campaign.label}: change minus best, {campaign.metric.difference_unit}")

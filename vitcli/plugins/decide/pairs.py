@@ -1,52 +1,49 @@
 """The trainings of a comparison: pair after pair, until there is a verdict."""
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.task import TaskRow
 from vitcli.plugins.decide.csv_file import image_variance
-from vitcli.plugins.decide.ledger import Campaign, Idea, Side, update
+from vitcli.plugins.decide.ledger import Campaign, Idea, update
 from vitcli.runner.engines.drive import Drive, error_of
-from vitcli.runner.engines.drivers import PLAN, join_drivers, other_drivers, prepare_folder
-from vitcli.runner.engines.local import Setup
-from vitcli.runner.errors import ConfigError, InputError, InUseError, PartlyError
+from vitcli.runner.engines.drivers import join_drivers, other_drivers, prepare_folder
+from vitcli.runner.errors import ConfigError, InputError, PartlyError
 from vitcli.runner.evaluate.teacher import with_seed, with_teacher
-from vitcli.runner.experiment import own_code
-from vitcli.runner.files import commit_json, readable_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.definition import Trial, trial_folder
 from vitcli.runner.study.images import contrast, join
-from vitcli.runner.study.plan import Options, model_size, worker_count
-from vitcli.runner.study.run import free_name, plan_entry
+from vitcli.runner.study.plan import Options
+from vitcli.runner.study.run import commit_plan, move_stale, setup_of
 from vitcli.runner.study.states import trial_state
 from vitcli.runner.text import quantity
-from vitcli.runner.train.events import Ended, Message, TrialEvent
+from vitcli.runner.train.events import Ended, TrialEvent
 
+OnEvent = Callable[[TrialEvent], None]
 THREADS = 1
 """CPU threads of a training."""
 
 
+@dataclass(kw_only=True)
 class Comparison:
     """The pairs of an idea in the folder of a campaign."""
 
-    def __init__(
-        self,
-        root: Path,
-        campaign: Campaign,
-        idea: Idea,
-        specs: Sequence[ExperimentSpec],
-        *,
-        is_claim: bool = False,
-        adopts: bool = False,
-    ) -> None:
-        """``specs`` are those of the change and of the best. ``adopts`` makes a winner the best."""
-        self.root, self.campaign, self.idea, self.specs = root, campaign, idea, specs
-        self.is_claim, self.adopts = is_claim, adopts
-        self.split = "test" if is_claim else campaign.split
+    root: Path
+    campaign: Campaign
+    idea: Idea
+    specs: Sequence[ExperimentSpec]
+    """Those of the change and of the best; none of a comparison that is over."""
+    is_claim: bool = False
+    adopts: bool = False
+    """Whether a winner becomes the best."""
+
+    @property
+    def split(self) -> Literal["val", "test"]:
+        return "test" if self.is_claim else self.campaign.split
 
     @property
     def row(self) -> TaskRow:
@@ -56,33 +53,35 @@ class Comparison:
     def name_of_best(self) -> str:
         return "the start" if self.is_claim else self.campaign.name_of(self.idea.against)
 
-    def trial(self, side: Side, seed: int) -> Trial:
-        spec = self.specs[side != self.idea.side]
-        name = side.config_hash[:12]
-        return Trial(
-            variant=name,
-            setting={},
-            spec=with_seed(spec, seed),
-            config_hash=side.config_hash,
-            folder=trial_folder(name, {}, seed),
-        )
+    def pairs(self) -> list[list[Trial]]:
+        """Return the trials of the change and of the best, for each seed."""
+        seeds = range(self.idea.first_seed, self.idea.first_seed + self.campaign.max_seeds)
+        return [
+            [
+                Trial(
+                    variant=config_hash[:12],
+                    setting={},
+                    spec=with_seed(spec, seed),
+                    config_hash=config_hash,
+                    folder=trial_folder(config_hash[:12], {}, seed),
+                )
+                for config_hash, spec in zip(self.idea.key[:2], self.specs, strict=False)
+            ]
+            for seed in seeds
+        ]
 
-    @property
-    def seeds(self) -> range:
-        return range(self.idea.first_seed, self.idea.first_seed + self.campaign.max_seeds)
-
-    @property
-    def sides(self) -> tuple[Side, Side]:
-        return self.idea.side, self.idea.against
+    def trials(self) -> list[Trial]:
+        return [trial for pair in self.pairs() for trial in pair]
 
     def record(self, trial: Trial) -> RunRecord:
         return trial_state(trial, RunDir(self.root / trial.folder), THREADS, split=self.split)
 
-    def score(self, side: Side, seed: int) -> float | None:
+    def score(self, trial: Trial) -> float | None:
         """Return a score in the unit of the table; None without a result."""
-        if self.split == "val" and (known := self.campaign.score_of(side, seed)) is not None:
+        known = self.campaign.score_of(trial.config_hash, trial.spec.seed)
+        if self.split == "val" and known is not None:
             return known
-        record = self.record(self.trial(side, seed))
+        record = self.record(trial)
         value = record.number(f"{self.split}_{self.row.headline.name}")
         if record.state != "finished" or value is None:
             return None
@@ -91,156 +90,130 @@ class Comparison:
 
     def wanted(self) -> Iterator[str]:
         """Yield the folders of the trainings without a result, in the order of their seeds."""
-        for seed in self.seeds:
-            for side in self.sides:
-                if self.score(side, seed) is None and not self.why_diverged(side, seed):
-                    yield self.trial(side, seed).folder
+        for trial in self.trials():
+            if self.score(trial) is None and not self.why_diverged(trial):
+                yield trial.folder
 
-    def why_diverged(self, side: Side, seed: int) -> str:
-        record = self.record(self.trial(side, seed))
+    def why_diverged(self, trial: Trial) -> str:
+        record = self.record(trial)
         return record.reason if record.state == "diverged" else ""
 
-    def look(self) -> Idea:
-        """Return the idea with the verdict on its pairs so far; record it if it is new."""
-        before, idea = self.idea, self.idea
-        if before.is_final:
-            return before
+    def look(self) -> None:
+        """Take up new pairs and the verdict on all so far; record them."""
+        if self.idea.is_final:
+            return
         scores = list[tuple[float, float]]()
         has_diverged = False
-        for seed in self.seeds:
-            change, best = (self.score(side, seed) for side in self.sides)
+        for pair in self.pairs():
+            change, best = map(self.score, pair)
             if change is None or best is None:
-                has_diverged = bool(self.why_diverged(idea.side, seed))
-                if reason := self.why_diverged(idea.against, seed):
+                has_diverged = bool(self.why_diverged(pair[0]))
+                if reason := self.why_diverged(pair[1]):
                     raise InputError(
-                        f"the best so far diverged with seed {seed} ({reason}), so no comparison"
-                        " with it means anything; begin another campaign with a start that trains"
+                        f"the best so far diverged with seed {pair[1].spec.seed} ({reason}), so no"
+                        " comparison with it means anything; begin another campaign"
                     )
                 break
             scores.append((change, best))
         images = self.image_variance(len(scores))
-        idea = self.campaign.decide(idea.replace(scores=tuple(scores)), images)
+        idea = self.campaign.decide(self.idea.replace(scores=tuple(scores)), images)
         if has_diverged and not idea.is_final:
             idea = idea.replace(verdict="diverged")
-        if len(idea.scores) > len(before.scores) or idea.is_final:
-            self.save(idea.replace(seconds=self.seconds()))
-        return self.idea
+        if len(idea.scores) > len(self.idea.scores) or idea.is_final:
+            self.save(idea)
 
-    def image_variance(self, pairs: int) -> dict[int, float] | None:
+    def image_variance(self, count: int) -> dict[int, float] | None:
         """Return ``rule.decide``'s argument; validation images have no stored predictions."""
-        if self.split == "val":
+        if self.split == "val" or not count:
             return None
-        seeds, metric = self.seeds[:pairs], self.row.headline
+        metric = self.row.headline
         ours, theirs = (
-            join({seed: self.record(self.trial(side, seed)).images for seed in seeds}, metric)
-            for side in self.sides
+            join({trial.spec.seed: self.record(trial).images for trial in side}, metric)
+            for side in zip(*self.pairs()[:count], strict=True)
         )
-        return image_variance(contrast(ours, theirs, metric), pairs)
+        return image_variance(contrast(ours, theirs, metric), count)
 
     def save(self, idea: Idea) -> None:
         """Write the ledger, which other processes may have changed, and adopt a winner.
 
         A state that another process has brought further stays.
         """
+        idea = idea.replace(seconds=self.seconds())
 
-        def change(current: Campaign | None) -> Campaign:
-            campaign = current or self.campaign
-            stored, kept = campaign.find(idea, is_claim=self.is_claim), idea
+        def change(campaign: Campaign) -> Campaign:
+            stored, kept = campaign.find(idea.key), idea
             if stored and (stored.is_final or len(stored.scores) > len(idea.scores)):
                 kept = stored.replace(seconds=max(stored.seconds, idea.seconds))
             if self.adopts and kept.is_won and kept.against == campaign.best:
                 kept = kept.replace(adopted=True)
             if self.campaign.precision:
-                found = self.campaign.precision, self.campaign.data_hash
-                campaign = campaign.with_result(*found)
+                campaign = campaign.with_result(self.campaign.precision, self.campaign.data_hash)
             self.idea = kept
             return campaign.with_idea(kept, is_claim=self.is_claim)
 
-        self.campaign = update(self.root, change)
+        self._update(change)
 
     def begin(self) -> None:
         """Write a new idea into the ledger, with seeds that no other process takes."""
 
-        def change(current: Campaign | None) -> Campaign:
-            campaign = current or self.campaign
-            if campaign.find(self.idea, is_claim=self.is_claim) is None:
-                idea = self.idea
-                if self.is_claim:
-                    self.idea = campaign.claim(idea.command)
-                else:
-                    self.idea = campaign.idea(idea.name, idea.side, idea.margin, idea.command)
-                if self.sides != (idea.side, idea.against):
-                    raise ConfigError("the best so far is another one now; type the command again")
-            return campaign.with_idea(self.idea, is_claim=self.is_claim)
+        def change(campaign: Campaign) -> Campaign:
+            asked, idea = self.idea, campaign.find(self.idea.key)
+            if idea is None and self.is_claim:
+                idea = campaign.claim(asked.command)
+            elif idea is None:
+                idea = campaign.idea(asked.name, asked.side, asked.margin, asked.command)
+            if idea.key[:2] != asked.key[:2]:
+                raise ConfigError("the best so far is another one now; type the command again")
+            self.idea = idea
+            return campaign.with_idea(idea, is_claim=self.is_claim)
 
-        self.campaign = update(self.root, change)
+        self._update(change)
+
+    def _update(self, change: Callable[[Campaign], Campaign]) -> None:
+        self.campaign = update(self.root, lambda current: change(current or self.campaign))
 
     def seconds(self) -> float:
         """Return the time of the trainings in this folder that no earlier idea has needed."""
-        pairs = [(side, seed) for seed in self.seeds for side in self.sides]
-        earlier = self.campaign.model_copy(
-            update={"ideas": [each for each in self.campaign.ideas if each.key != self.idea.key]}
+        earlier = [idea for idea in self.campaign.ideas if idea.key != self.idea.key]
+        campaign = self.campaign.model_copy(update={"ideas": earlier})
+        return sum(
+            self.record(trial).number("train_seconds") or 0.0
+            for trial in self.trials()
+            if self.is_claim or campaign.score_of(trial.config_hash, trial.spec.seed) is None
         )
-        records = [
-            self.record(self.trial(side, seed))
-            for side, seed in pairs
-            if self.is_claim or earlier.score_of(side, seed) is None
-        ]
-        return sum(record.number("train_seconds") or 0.0 for record in records)
 
-    def move_stale(self) -> Iterator[str]:
-        """Move folders that hold another or a damaged training; yield what was moved."""
-        for seed in self.seeds:
-            for side in self.sides:
-                trial = self.trial(side, seed)
-                record = self.record(trial)
-                if record.state == "stale":
-                    run = RunDir(self.root / trial.folder)
-                    with contextlib.suppress(InUseError), run.lock(timeout=0):
-                        run.path.rename(target := free_name(run.path, "stale"))
-                        yield f"{trial.folder}: stale, kept as {target.name}: {record.reason}"
-
-    def write_plan(self, options: Options, driver: int) -> None:
-        stored = readable_json(self.root / PLAN) if other_drivers(self.root, own=driver) else {}
-        trials = [self.trial(side, seed) for seed in self.seeds for side in self.sides]
-        content = {
+    def prepare(self, options: Options, driver: int, on_event: OnEvent) -> None:
+        """Move trainings of another configuration away, and write the plan of these."""
+        trials = self.trials()
+        for trial in trials:
+            run = RunDir(self.root / trial.folder)
+            if run.exists:
+                move_stale(trial, run, THREADS, on_event, self.split)
+        facts = {
             "study": self.root.name,
             "threads": THREADS,
             **options.request(),
             "without_test": self.split == "val",
-            "parameters": {trial.variant: model_size(trial.spec) for trial in trials[:2]},
             "data_hash": self.campaign.data_hash or None,
-            "trials": stored.get("trials", {}) | {each.folder: plan_entry(each) for each in trials},
         }
-        for spec in self.specs:
-            own_code.save_copies(spec, self.root)
-        commit_json(self.root / PLAN, content)
+        with prepare_folder(self.root):
+            keep = other_drivers(self.root, own=driver) > 0
+            commit_plan(self.root, facts, trials, keep=keep)
 
 
 class PairDrive(Drive):
     """Trains pair after pair; a look at the pairs so far decides what comes next."""
 
-    def __init__(
-        self,
-        pairs: Comparison,
-        setup: Setup,
-        on_event: Callable[[TrialEvent], None],
-        on_pair: Callable[[Idea], None],
-        budget: float | None,
-    ) -> None:
-        super().__init__(pairs.root, setup, on_event, budget=budget, max_failures=1)
-        self.pairs, self.on_pair = pairs, on_pair
+    def __init__(self, pairs: Comparison, options: Options, driver: int, on_event: OnEvent) -> None:
+        setup = setup_of(options, THREADS, driver, without_test=pairs.split == "val")
+        super().__init__(pairs.root, setup, on_event, budget=options.budget, max_failures=1)
+        self.pairs = pairs
         self.failed: Ended | None = None
         self._begun: set[str] = set()
-        self._told = len(pairs.idea.scores)
 
     def more(self) -> Sequence[str]:
-        if len(self.pairs.idea.scores) > self._told:
-            self._told = len(self.pairs.idea.scores)
-            self.on_pair(self.pairs.idea)
-        if self.pairs.idea.is_final:
-            return []
-        folder = next((each for each in self.pairs.wanted() if each not in self._begun), None)
+        wanted = () if self.pairs.idea.is_final else self.pairs.wanted()
+        folder = next((folder for folder in wanted if folder not in self._begun), None)
         if folder is None:
             return []
         self._begun.add(folder)
@@ -250,25 +223,19 @@ class PairDrive(Drive):
         return [folder for _ in range(self.setup.count) for folder in self.more()]
 
     def end(self, found: TrialEvent) -> None:
-        event = found.event
-        if isinstance(event, Ended) and event.state == "failed":
-            self.failed = event
+        if isinstance(found.event, Ended) and found.event.state == "failed":
+            self.failed = found.event
         self.pairs.look()
 
 
-def compare(
-    pairs: Comparison,
-    options: Options,
-    on_event: Callable[[TrialEvent], None],
-    on_pair: Callable[[Idea], None],
-) -> Idea:
-    """Train pairs until there is a verdict; return the idea with it."""
+def compare(pairs: Comparison, options: Options, on_event: OnEvent) -> None:
+    """Train pairs until the idea of the comparison has a verdict."""
     from vitcli.runner.machine.device import name_precision, pick_device
 
     if pairs.idea.is_final:
         if pairs.adopts:
             pairs.save(pairs.idea)
-        return pairs.idea
+        return
     device = pick_device(options.device)
     precisions = {name_precision(spec.train.precision, device) for spec in pairs.specs}
     if len(precisions) > 1:
@@ -278,20 +245,11 @@ def compare(
         with_teacher(spec)
     pairs.begin()
     with join_drivers(pairs.root) as driver:
-        if pairs.look().is_final:
-            return pairs.idea
-        for text in pairs.move_stale():
-            on_event(TrialEvent("", Message(text=text)))
-        with prepare_folder(pairs.root):
-            pairs.write_plan(options, driver)
-        setup = Setup(
-            threads=THREADS,
-            count=worker_count(THREADS, options),
-            pin=options.pin and device.type == "cpu",
-            request=options.request() | {"without_test": pairs.split == "val"},
-            driver=driver,
-        )
-        drive = PairDrive(pairs, setup, on_event, on_pair, options.budget)
+        pairs.look()
+        if pairs.idea.is_final:
+            return
+        pairs.prepare(options, driver, on_event)
+        drive = PairDrive(pairs, options, driver, on_event)
         drive.run(drive.first())
     idea = pairs.idea
     if not idea.is_final:
@@ -301,5 +259,4 @@ def compare(
         if drive.is_stopped():
             raise drive.stopped_error(so_far)
         raise PartlyError(f"a training has no result; {so_far}")
-    pairs.save(idea.replace(seconds=pairs.seconds()))
-    return pairs.idea
+    pairs.save(idea)

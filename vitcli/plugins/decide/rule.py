@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from scipy import special
 
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.study.looks import NOTHING, Chain
 from vitcli.runner.study.significance import ALPHA, MeanError, SeedVariance, larger_variance
 
@@ -35,8 +35,6 @@ FUTILE = 0.1
 """It is given up if it would be better at the last look with less than this probability."""
 FLOOR_SHARE = 0.8
 """Share of alpha that is spent with a noise floor. The rest pays for a floor that does not fit."""
-MIN_FLOOR = 7
-"""Smallest degrees of freedom of a floor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +53,9 @@ class Decision:
     def is_final(self) -> bool:
         return self.verdict != "more pairs"
 
-    def is_won(self, margin: float | None) -> bool:
-        return self.verdict == "better" or (self.verdict == "equivalent" and margin is not None)
+    @property
+    def is_won(self) -> bool:
+        return self.verdict in ("better", "equivalent")
 
 
 @lru_cache(maxsize=64)
@@ -73,7 +72,10 @@ def check(differences: Sequence[float], most: int, margin: float | None) -> None
     if most <= FIRST:
         raise ConfigError(f"a comparison ends at {FIRST + 1} pairs or more, not at {most}")
     if len(differences) > most:
-        raise ConfigError(f"{len(differences)} pairs of a comparison that ends at {most}")
+        raise InputError(
+            f"{len(differences)} pairs, but the comparison ends at {most}; more than that need a"
+            " new comparison on new seeds"
+        )
     if margin is not None and not 0 < margin < np.inf:
         raise ConfigError(f"a margin is a number above 0, not {margin:g}")
     if not np.isfinite(differences).all():
@@ -87,7 +89,6 @@ def decide(
     margin: float | None = None,
     floor: SeedVariance | None = None,
     image_variance: Mapping[int, float] | None = None,
-    may_give_up: bool = True,
     alpha: float = ALPHA,
 ) -> Decision:
     """Judge the differences of the pairs so far, in the order of their seeds; higher is better.
@@ -95,26 +96,25 @@ def decide(
     Args:
         differences: Score of the change minus that of the best, a pair each.
         most: Number of pairs at which the comparison ends, fixed before the first.
-        margin: Differences below this count as none; None asks only for better and worse.
+        margin: Differences below this count as none. None asks only for better and worse, and gives
+            up a change that is unlikely to be better.
         floor: Variance of the differences of earlier comparisons of the same recipe, and its
-            degrees of freedom. With fewer than MIN_FLOOR of them, it is not used.
+            degrees of freedom.
         image_variance: Number of pairs -> variance of their mean difference over new test images,
             which no seed reduces. None judges the given images alone.
-        may_give_up: Whether a change that is unlikely to be better ends the comparison. With a
-            margin, none is given up.
         alpha: Probability of a wrong "better" or "worse"; with a floor, 4/5 of it are spent.
 
     Raises:
-        ConfigError: A number is not finite, or the pairs or the margin are out of range.
+        ConfigError: A number is not finite, or the margin is out of range.
+        InputError: There are more pairs than ``most``.
     """
     check(differences, most, margin)
-    used = floor if floor and floor.freedom >= MIN_FLOOR else None
-    alpha = FLOOR_SHARE * alpha if used else alpha
+    alpha = FLOOR_SHARE * alpha if floor else alpha
     low, high = -np.inf, np.inf
     verdict: Verdict = "more pairs"
     for pairs in range(FIRST, len(differences) + 1):
         of_images = image_variance[pairs] if image_variance else 0.0
-        error = _error(differences[:pairs], used, of_images)
+        error = _error(differences[:pairs], floor, of_images)
         is_hopeless = pairs >= FUTILE_AT and not any(differences[:pairs])
         if error is not None:
             below, above = error.interval(level(pairs, most, alpha))
@@ -123,7 +123,7 @@ def decide(
             inside = margin is not None and -margin < half[0] and half[1] < margin
             verdict = _verdict(low, high, is_inside=inside)
             is_hopeless = pairs >= FUTILE_AT and _is_futile(error, pairs, most, alpha)
-        if verdict == "more pairs" and may_give_up and margin is None and is_hopeless:
+        if verdict == "more pairs" and margin is None and is_hopeless:
             verdict = "unlikely to be better"
         if verdict == "more pairs" and error is not None and _is_limited(error, of_images):
             verdict = "limited by the images"

@@ -114,8 +114,7 @@ def as_array(tensor: Tensor) -> np.ndarray:
     return np.asarray(tensor.float().cpu())
 
 
-PARTS = ("numbers.js", "drawing.js", "parts.js", "explorer.js")
-SCRIPTS = (*PARTS, "start.js")
+SCRIPTS = ("numbers.js", "drawing.js", "parts.js", "explorer.js", "start.js")
 """The files of the page's script, in the order in which they are joined."""
 
 
@@ -146,16 +145,13 @@ class Fragment:
 
 
 def page(scenes: Sequence[Scene], opening: Opening | None = None, *, about: str = "") -> bytes:
-    return whole_page(fragment(scenes, opening, keys="page"), title=scenes[0].name, about=about)
-
-
-def whole_page(explorer: Fragment, *, title: str, about: str) -> bytes:
+    explorer = fragment(scenes, opening, keys="page")
     return pages.render(
         f"{__package__}:explorer.html",
         explorer=explorer,
         style_hash=policy_hash(explorer.style),
         script_hash=policy_hash(explorer.script),
-        title=title,
+        title=scenes[0].name,
         about=about,
     ).encode()
 
@@ -164,26 +160,17 @@ def fragment(
     scenes: Sequence[Scene], opening: Opening | None = None, *, keys: str = "inside"
 ) -> Fragment:
     """Return an explorer; with ``keys="inside"`` it hears keys only while it has the focus."""
-    opening = opening or Opening(layer=scenes[0].layers[-1])
-    return make_fragment({"scenes": [pack_scene(scene) for scene in scenes]}, opening, keys=keys)
-
-
-def make_fragment(
-    data: dict[str, Any],
-    opening: Opening,
-    *,
-    keys: str,
-    template: str = "fragment.html",
-    styles: Sequence[str] = ("explorer.css",),
-    scripts: Sequence[str] = SCRIPTS,
-) -> Fragment:
-    style, script = (
-        pages.sources(*(f"{__package__}:{name}" for name in names)) for names in (styles, scripts)
-    )
     colours = (255 * colormaps[CMAP](np.arange(256))[:, :3]).round().astype(np.uint8)
-    data = {"colours": to_base64(colours), "opening": vars(opening)} | data
-    markup = pages.render(f"{__package__}:{template}", data=data, keys=keys)
-    return Fragment(markup=Markup(markup), style=style, script=script)
+    data = {
+        "colours": to_base64(colours),
+        "opening": vars(opening or Opening(layer=scenes[0].layers[-1])),
+        "scenes": [pack_scene(scene) for scene in scenes],
+    }
+    return Fragment(
+        markup=Markup(pages.render(f"{__package__}:fragment.html", data=data, keys=keys)),
+        style=pages.source(f"{__package__}:explorer.css"),
+        script=pages.sources(*(f"{__package__}:{name}" for name in SCRIPTS)),
+    )
 
 
 def pack_scene(scene: Scene) -> dict[str, Any]:
@@ -191,7 +178,13 @@ def pack_scene(scene: Scene) -> dict[str, Any]:
     attention, rollout = (_with_read_out(scene, x) for x in (scene.attention, scene.rollout))
     attention_bytes, maxima = quantise(attention)
     rollout_bytes, rollout_maxima = quantise(rollout)
-    return pack_picture(scene.name, scene.picture, scene.box) | {
+    height, width = scene.picture.shape[:2]
+    top, left, tall, wide = scene.box
+    return {
+        "name": scene.name,
+        "picture": pages.picture_uri(scene.picture),
+        "size": [width, height],
+        "box": [left / width, top / height, wide / width, tall / height],
         "grid": scene.grid,
         "prefix": scene.prefix,
         "layers": scene.layers,
@@ -205,18 +198,6 @@ def pack_scene(scene: Scene) -> dict[str, Any]:
         "maxima": to_base64(maxima),
         "rollout": to_base64(rollout_bytes),
         "rolloutMaxima": to_base64(rollout_maxima),
-    }
-
-
-def pack_picture(name: str, picture: np.ndarray, box: tuple[int, int, int, int]) -> dict[str, Any]:
-    """Return a picture (H, W, 3) and its box (top, left, height, width), for the script."""
-    height, width = picture.shape[:2]
-    top, left, tall, wide = box
-    return {
-        "name": name,
-        "picture": pages.picture_uri(picture),
-        "size": [width, height],
-        "box": [left / width, top / height, wide / width, tall / height],
     }
 
 
@@ -239,6 +220,5 @@ def _with_read_out(scene: Scene, matrices: np.ndarray) -> np.ndarray:
     return np.concatenate([matrices, scene.reading @ matrices[..., None, :, :]], axis=-2)
 
 
-def to_base64(content: np.ndarray | bytes) -> str:
-    raw = content if isinstance(content, bytes) else np.ascontiguousarray(content).tobytes()
-    return base64.b64encode(raw).decode()
+def to_base64(content: np.ndarray) -> str:
+    return base64.b64encode(np.ascontiguousarray(content).tobytes()).decode()

@@ -16,8 +16,8 @@ from vitcli.plugin import load_target
 from vitcli.runner.engines.engine import ENGINES, LOCAL
 from vitcli.runner.errors import ConfigError, PartlyError
 from vitcli.runner.files import make_output_folder
-from vitcli.runner.report.report import DataTable, Fact, Report, facts_of, hidden
-from vitcli.runner.text import duration, quantity
+from vitcli.runner.report.report import DataTable, Report, facts_of, hidden
+from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
     from vitcli.plugins.search.definition import Search
@@ -83,7 +83,7 @@ def search(
     root = output or RUNS / chosen.name
     refuse_foreign_files(root)
     if dry_run:
-        show_plan(chosen, options, form)
+        show_plan(chosen, root, options, form)
     elif status:
         show_result(make_document(Trials(chosen, root, options, writes=False)), form)
     else:
@@ -117,33 +117,23 @@ def train(trials: "Trials") -> None:
         run_search(trials, screen.show)
 
 
-def show_plan(chosen: "Search", options: "Options", form: str) -> None:
+def show_plan(chosen: "Search", root: Path, options: "Options", form: str) -> None:
+    from vitcli.cli.trials import time_fact
     from vitcli.runner.experiment.config import Experiment
+    from vitcli.runner.study.estimate import dry_run_trial
     from vitcli.runner.study.plan import worker_count
-    from vitcli.runner.train.dry_run import dry_run
-    from vitcli.runner.train.prepare import Request
 
     count = worker_count(chosen.threads, options)
     default = Experiment(chosen.name, chosen.base, chosen.path)
-    request = Request(
-        device=options.device,
-        data_dir=options.data_dir,
-        rerun=True,
-        without_test=True,
-        on_message=say,
-    )
-    one = dry_run(default, request).total
-    seconds, time_text = None, "not known, because the data set is not on this machine"
-    if one is not None:
-        seconds = ceil(chosen.num_trials / count) * one
-        time_text = f"{duration(seconds)} if each trial takes that of the default"
+    one = dry_run_trial(default, root, options, say, without_test=True).total
+    seconds = None if one is None else ceil(chosen.num_trials / count) * one
     space = {field: values.text for field, values in chosen.fields.space.items()}
     rows = [{"field": field, "values": text} for field, text in space.items()]
     report = Report(
         facts=[
             *hidden(search=chosen.name),
             *facts_of(sampler=chosen.fields.sampler, trials=chosen.num_trials, at_once=count),
-            Fact("seconds", seconds, label="time", text=time_text),
+            time_fact(seconds, "{} if each trial takes that of the default"),
         ],
         tables=[DataTable("space", ["field", "values"], rows, is_mapping=True)],
     )

@@ -35,8 +35,8 @@ from vitcli.runner.files import commit_json, file_lock, readable_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.definition import Trial, trial_folder
-from vitcli.runner.study.plan import Options, model_size, worker_count
-from vitcli.runner.study.run import plan_entry
+from vitcli.runner.study.plan import Options, model_size
+from vitcli.runner.study.run import plan_entry, setup_of
 from vitcli.runner.study.states import trial_state
 from vitcli.runner.text import quantity
 from vitcli.runner.train.events import EpochDone, TrialEvent
@@ -381,18 +381,9 @@ class SearchDrive(Drive):
 
 
 def run_search(trials: Trials, on_event: Callable[[TrialEvent], None]) -> None:
-    from vitcli.runner.machine.device import pick_device
-
     search, options = trials.search, trials.options
     with join_drivers(trials.root) as driver:
-        setup = Setup(
-            threads=search.threads,
-            count=worker_count(search.threads, options),
-            pin=options.pin and pick_device(options.device).type == "cpu",
-            request=options.request(),
-            driver=driver,
-        )
-        drive = SearchDrive(trials, setup, on_event)
+        drive = SearchDrive(trials, setup_of(options, search.threads, driver), on_event)
         drive.run(drive.first(driver))
     if drive.is_stopped():
         done = len(trials.asked()) - len(trials.pending())

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from vitcli.core.metrics.stored import correct
-from vitcli.plugins.table.score import Answers
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import read_bounded
 from vitcli.runner.report.tables import csv_text, read_csv
@@ -25,14 +24,8 @@ OF_IMAGES = {"correct", "label", "prediction", "probability", "logits"}
 FLAGS = {"true": "1", "false": "0"}
 
 
-def read_images(
-    folder: Path, files: Mapping[str, str], counted: Answers
-) -> tuple[dict[str, PerImage], bool]:
-    """Return the images by place, and whether a file has the answers themselves.
-
-    Without them, ``correct`` may hold any number whose mean is the score.
-    """
-    has_answers = False
+def read_images(folder: Path, files: Mapping[str, str]) -> dict[str, PerImage]:
+    """Return the images by place. ``correct`` may hold any number whose mean is the score."""
     images: dict[str, PerImage] = {}
     names: list[tuple[str, ...]] = []
     for place, text in files.items():
@@ -40,18 +33,12 @@ def read_images(
         file = f"{name}.npz" if colon else text
         path = folder / file if (folder / file).exists() else Path(file)
         try:
-            image, own, is_answer = _per_image(_arrays(path, inside))
+            image, own = _per_image(_arrays(path, inside))
         except BROKEN_ARCHIVE as error:
             raise InputError(
                 f"{place}: {path} cannot be read as predictions; write 'correct', or 'label' and"
                 f" 'prediction', one number for each image: {error}"
             ) from error
-        if (is_answer and counted in ("some", "none")) or (counted == "none" and _is_right(image)):
-            raise InputError(
-                f"{place}: {path} gives accuracy, which the column of the score is not; leave out"
-                " the column predictions"
-            )
-        has_answers |= is_answer
         names = names if images else own
         rows = {name: row for row, name in enumerate(own)}
         if rows and len(rows) == len(own) == len(names) and rows.keys() == {*names}:
@@ -66,27 +53,12 @@ def read_images(
                 " name the images in a column 'id'; without one, all further columns name them"
             )
         images[place] = image
-    return images, has_answers
+    return images
 
 
 def are_right(images: Mapping[str, PerImage]) -> bool:
     """Return whether each score says that an answer is right, or wrong."""
-    return bool(images) and all(map(_is_right, images.values()))
-
-
-def _is_right(image: PerImage) -> bool:
-    return bool(np.isin(image.scores, (0, 1)).all())
-
-
-def count_wrong(
-    images: Mapping[str, PerImage], scores: Mapping[str, Decimal], *, has_answers: bool
-) -> dict[str, PerImage]:
-    """Return 1 for each wrong answer, unless the file of a trial says that itself."""
-    if not are_right(images):
-        return {**images}
-    wrong = {place: PerImage(image.scores == 0, image.labels) for place, image in images.items()}
-    is_turned = all(_is_mean(scores[place], image) for place, image in wrong.items())
-    return wrong if has_answers or is_turned else {**images}
+    return bool(images) and all(np.isin(image.scores, (0, 1)).all() for image in images.values())
 
 
 def _arrays(path: Path, inside: str) -> Arrays:
@@ -100,7 +72,7 @@ def _arrays(path: Path, inside: str) -> Arrays:
     return {name: np.array([FLAGS.get(x.lower(), x) for x in cells]) for name, *cells in columns}
 
 
-def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]], bool]:
+def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]]]:
     known = {
         OTHER_ARRAYS.get(name.casefold(), name.casefold()): array for name, array in arrays.items()
     }
@@ -108,7 +80,6 @@ def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]], bool]:
     known |= {name: known[name].astype(np.float64) for name in texts}  # of a CSV file
     labels = np.asarray(known.get("label", ()), np.int64)
     scores = known.get("correct")
-    is_answer = scores is None
     if scores is None:
         if "label" not in known or not {"prediction", "logits"} & known.keys():
             raise ValueError(f"it has only {', '.join(arrays)}")
@@ -119,7 +90,7 @@ def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]], bool]:
     naming = {"id"} & known.keys() or known.keys() - OF_IMAGES
     others = [known[name] for name in sorted(naming) if known[name].shape == scores.shape]
     names = [*zip(*(array.astype(str).tolist() for array in others), strict=True)]
-    return image, names, is_answer
+    return image, names
 
 
 def results_of(

@@ -13,8 +13,8 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
 from vitcli.core.spec import Spec
-from vitcli.plugins.table.answers import are_right, count_wrong, read_images, results_of
-from vitcli.plugins.table.score import PREFIX, answers_in, metric_of_column
+from vitcli.plugins.table.answers import are_right, read_images, results_of
+from vitcli.plugins.table.score import PREFIX, metric_of_column
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import sha256
 from vitcli.runner.report.tables import csv_text, delimiter_of, read_csv
@@ -150,8 +150,7 @@ def read_text(
         better = "Type --higher-is-better or --lower-is-better (lower_is_better in Python)"
         raise ConfigError(f"is a higher or a lower {printable(column)} better? {better}")
     texts = {row.place: row.score for row in finished}
-    counted = answers_in(column, metric)
-    images, has_answers = read_images(Path(name).parent, files, counted)
+    images = read_images(Path(name).parent, files)
     is_share = bool(metric.unit) or are_right(images)
     named = next((u for u, word in UNIT_WORDS.items() if word.search(column)), None)
     asked = choices.unit or named
@@ -159,8 +158,6 @@ def read_text(
     is_doubtful = unit == named == "percent" and not choices.unit and metric.higher_is_better
     if is_doubtful and not any("%" in text for text in texts.values()):
         _refuse_fractions(column, scores)
-    if counted == "wrong":
-        images = count_wrong(images, scores, has_answers=has_answers)
     better = "higher" if metric.higher_is_better else "lower"
     origin = Origin(
         file=Path(name).name,

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from typing import Literal
 
 from vitcli.core.metric import ACCURACY, METRICS, NUMBERS, Metric
 
@@ -22,15 +21,12 @@ SHARES, GAINS, ERRORS, LOSSES, SPLITS = (
 )
 """Names of metrics, without underscores. Higher shares and gains, lower errors and losses are
 better; shares and errors are shares of 1. ``SPLITS`` are words beside such a name."""
-WRONG = frozenset(("err", "error", "errorrate", "top1error", "top1err"))
-"""Names of the share of wrong answers."""
 PHYSICAL = re.compile(
     r"\s*[(\[](nm|um|mm|cm|m|km|px|pixels?|ms|s|sec|min|h|g|kg|k|c|\N{DEGREE SIGN}c?|deg(rees)?|rad"
     r"|m?ev|kcal/mol|v|db|nats|bits)[)\]]$",
     re.IGNORECASE,
 )
 """A unit at the end of a name, which says nothing about the direction."""
-Answers = Literal["right", "wrong", "some", "none", "unknown"]
 PREFIX = re.compile(r"(params|metrics|config|summary)\.", re.IGNORECASE)
 """What exports of W&B and MLflow write before the name of a column."""
 
@@ -52,24 +48,6 @@ def metric_of_column(name: str, *, lower_is_better: bool | None = None) -> Metri
         metric = metric or Metric(name=name, label=name)
         metric = replace(metric, higher_is_better=not lower_is_better)
     return metric
-
-
-def answers_in(name: str, metric: Metric) -> Answers:
-    """Return which answers a column counts, so that its score follows from those of all images.
-
-    ``some`` are those of another kind, such as the best five; a known metric that is no share of
-    the answers, such as F1, counts ``none``.
-    """
-    key = _key(name)
-    if metric.per_image == ACCURACY.per_image:
-        return "right"
-    if key in WRONG:
-        return "wrong"
-    if "top5" in key or "acc5" in key:
-        return "some"
-    if metric_of_column(name) and key not in ("score", "reward"):
-        return "none"
-    return "unknown" if metric.higher_is_better else "wrong"
 
 
 def _key(name: str) -> str:

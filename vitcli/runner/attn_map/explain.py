@@ -55,8 +55,6 @@ class Explanation:
     box: tuple[int, int, int, int]
     """The part of the picture that the model gets: top, left, height, width."""
     fit: str
-    pixels: np.ndarray
-    """(C, H, W) uint8: the model's input before normalisation."""
     batch: torch.Tensor
     """(1, C, H, W), normalised: the model's input."""
     label: str | None
@@ -219,7 +217,6 @@ class Explainer:
             picture=picture,
             box=box,
             fit=self.fit,
-            pixels=pixels.numpy(),
             batch=batch,
             label=predictor.names[best] if self.classifies else None,
             probability=shares[best].item() if self.classifies else None,

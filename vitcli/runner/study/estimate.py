@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 
 import torch
@@ -48,7 +49,7 @@ def dry_run_study(
             for record in records
             if not record.source and (took := record.number("train_seconds"))
         ]
-        seconds[name] = fmean(known) if known else dry_run_trial(work, trial, options, once).total
+        seconds[name] = fmean(known) if known else _dry_run(work, trial, options, once).total
     count = max(1, min(worker_count(work.study.threads, options), len(work.trials)))
     times = [time for trial in work.trials if (time := seconds[trial.variant]) is not None]
     total = None
@@ -57,13 +58,25 @@ def dry_run_study(
     return StudyCosts(by_variant=seconds, flops=flops, total=total, count=count)
 
 
-def dry_run_trial(work: StudyWork, trial: Trial, options: Options, on_message: Listener) -> Costs:
+def _dry_run(work: StudyWork, trial: Trial, options: Options, on_message: Listener) -> Costs:
     experiment = Experiment(work.study.name, trial.spec, work.study.path, variant=trial.variant)
+    return dry_run_trial(experiment, work.root, options, on_message)
+
+
+def dry_run_trial(
+    experiment: Experiment,
+    root: Path,
+    options: Options,
+    on_message: Listener,
+    *,
+    without_test: bool = False,
+) -> Costs:
     request = Request(
         device=options.device,
         data_dir=options.data_dir,
-        output=work.root / "dry-run",
+        output=root / "dry-run",
         rerun=True,
+        without_test=without_test,
         on_message=on_message,
     )
     return dry_run(experiment, request)
@@ -80,7 +93,7 @@ def limit_workers(work: StudyWork, options: Options, count: int, on_message: Lis
         for name, trial in trials.items()
     }
     largest = trials[max(stated, key=lambda name: stated[name])]
-    needed = dry_run_trial(work, largest, options, lambda _: None).memory_bytes + WORKER_BYTES
+    needed = _dry_run(work, largest, options, lambda _: None).memory_bytes + WORKER_BYTES
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(device)
     fitting = max(1, free // needed)

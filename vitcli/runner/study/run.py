@@ -4,7 +4,8 @@ import contextlib
 import itertools
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +98,21 @@ def _drive(
 def _set_up(
     work: StudyWork, options: Options, driver: int, on_message: Callable[[str], None]
 ) -> Setup:
-    from vitcli.runner.machine.device import pick_device
     from vitcli.runner.study.estimate import limit_workers
 
+    setup = setup_of(options, work.study.threads, driver)
+    return replace(setup, count=limit_workers(work, options, setup.count, on_message))
+
+
+def setup_of(options: Options, threads: int, driver: int, **request: Any) -> Setup:
+    """Return how a driver trains; ``request`` has further fields of the plan."""
+    from vitcli.runner.machine.device import pick_device
+
     return Setup(
-        threads=work.study.threads,
-        count=limit_workers(work, options, worker_count(work.study.threads, options), on_message),
+        threads=threads,
+        count=worker_count(threads, options),
         pin=options.pin and pick_device(options.device).type == "cpu",
-        request=options.request(),
+        request=options.request() | request,
         driver=driver,
     )
 
@@ -144,14 +152,25 @@ def _clear_folder(work: StudyWork, trial: Trial, on_event: Callable[[TrialEvent]
             left = [str(trash)] if trash.is_symlink() else remove_run(trash)
             texts = [f"not removed, because vitcli did not write it: {path}" for path in left]
     elif run.exists and work.states[trial.folder].state == "stale":
-        with contextlib.suppress(InUseError), run.lock(timeout=0):
-            record = trial_state(trial, run, work.study.threads)
-            if record.state == "stale":  # no other driver was here first
-                target = free_name(run.path, "stale")
-                run.path.rename(target)
-                texts = [f"stale, kept as {target.name}: {record.reason}"]
+        move_stale(trial, run, work.study.threads, on_event)
     for text in texts:
         on_event(TrialEvent(trial.folder, Message(text=text)))
+
+
+def move_stale(
+    trial: Trial,
+    run: RunDir,
+    threads: int,
+    on_event: Callable[[TrialEvent], None],
+    split: str = "test",
+) -> None:
+    with contextlib.suppress(InUseError), run.lock(timeout=0):
+        record = trial_state(trial, run, threads, split)
+        if record.state == "stale":  # no other driver was here first
+            target = free_name(run.path, "stale")
+            run.path.rename(target)
+            text = f"stale, kept as {target.name}: {record.reason}"
+            on_event(TrialEvent(trial.folder, Message(text=text)))
 
 
 def _check_disk(work: StudyWork, count: int) -> None:
@@ -170,7 +189,6 @@ def _check_disk(work: StudyWork, count: int) -> None:
 def write_plan(work: StudyWork, options: Options, *, keep: bool = False) -> None:
     """Write what a worker must know; with ``keep``, the trials of another driver stay in it."""
     study = work.study
-    trials = {trial.folder: plan_entry(trial) for trial in study.trials()}
     kept = [record for folder, record in work.states.items() if folder not in work.replaced]
     kept_hashes = (record.data_hash for record in kept if record.has_result)
     content = {
@@ -180,13 +198,19 @@ def write_plan(work: StudyWork, options: Options, *, keep: bool = False) -> None
         "parameters": work.parameters,
         "data_hash": next(kept_hashes, None),
         "planned": recorded_plan(study, work.root, work.saved).model_dump(mode="json"),
-        "trials": (readable_json(work.root / PLAN).get("trials", {}) if keep else {}) | trials,
         "saved": [folder for folder, state in work.states.items() if state.source],
         "rerun": list(work.rerun),
     }
-    for variant in study.variants:
-        own_code.save_copies(variant.spec, work.root)
-    commit_json(work.root / PLAN, content)
+    commit_plan(work.root, content, study.trials(), keep=keep)
+
+
+def commit_plan(root: Path, facts: dict[str, Any], trials: Sequence[Trial], *, keep: bool) -> None:
+    """Write a plan and the own code of its trials; ``keep`` is that of ``write_plan``."""
+    kept = readable_json(root / PLAN).get("trials", {}) if keep else {}
+    entries = {trial.folder: plan_entry(trial) for trial in trials}
+    for spec in {trial.variant: trial.spec for trial in trials}.values():
+        own_code.save_copies(spec, root)
+    commit_json(root / PLAN, facts | {"trials": kept | entries})
 
 
 def plan_entry(trial: Trial) -> dict[str, Any]:

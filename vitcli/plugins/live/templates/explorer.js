@@ -12,9 +12,9 @@ class Explorer {
     this.root = root;
     const data = JSON.parse(this.part("data").textContent);
     this.colours = bytesOf(data.colours);
-    this.scenes = this.makeScenes(data);
-    this.stage = this.makeStage("stage");
-    this.plain = this.makeStage("plain");
+    this.scenes = data.scenes.map((scene) => new Scene(scene));
+    this.stage = new Stage(this.part("stage"));
+    this.plain = new Stage(this.part("plain"));
     this.edges = false;
     this.part("count").max = Scene.MAX_EDGES;
     this.numEdges = Number(this.part("count").value);
@@ -28,14 +28,6 @@ class Explorer {
     this.buildPictures();
     this.listen();
     this.choose(0);
-  }
-
-  makeScenes(data) {
-    return data.scenes.map((scene) => new Scene(scene));
-  }
-
-  makeStage(name) {
-    return new Stage(this.part(name));
   }
 
   part(className) {
@@ -54,7 +46,6 @@ class Explorer {
     this.wanted = scene;
     await image.decode();
     if (this.wanted !== scene) return;
-    this.prepare(scene);
     this.hovered = this.probe = null;
     if (this.scene && !this.scene.hasTokensOf(scene)) this.pinned = null;
     this.index = this.scenes.indexOf(scene);
@@ -71,29 +62,18 @@ class Explorer {
     this.update();
   }
 
-  /* Complete the numbers of a scene before it is shown. Here they are complete. */
-  prepare() {}
-
   // --- parts that depend on the scene
 
-  /* A scene keeps its button in the row, which may have the focus. */
   buildPictures() {
     const row = this.part("pictures");
     row.hidden = this.scenes.length < 2;
-    for (const [scene, button] of this.buttons) {
-      if (this.scenes.includes(scene)) continue;
-      button.remove();
-      this.buttons.delete(scene);
-    }
-    const others = row.querySelector(":scope > :not(.picture)");
     for (const scene of this.scenes) {
-      if (this.buttons.has(scene)) continue;
       const button = buttonOf("picture", scene.name, () => this.choose(this.scenes.indexOf(scene)));
       const image = element("img", "");
       image.src = scene.picture;
       image.alt = scene.name;
       button.append(image);
-      row.insertBefore(button, others);
+      row.append(button);
       this.buttons.set(scene, button);
     }
   }
