@@ -16,7 +16,6 @@ from vitcli.runner.files import commit
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import BUNDLED, RunDir, find_run
 from vitcli.runner.run.record import read_record
-from vitcli.runner.study.repeated_runs import training_command
 from vitcli.runner.text import portable
 
 FACTS = (
@@ -29,6 +28,7 @@ FACTS = (
     "torch",
     "data",
     "data_hash",
+    "command",
 )
 MEASURED = ("parameters", "epochs", "train_accuracy", "train_loss", "train_seconds", "precision")
 
@@ -56,7 +56,6 @@ def pack(run: RunDir, name: str, *, data_dir: Path | None = None, to: Path = BUN
     for file in ("config.yaml", "metrics.jsonl"):
         commit(packed.path / file, (run.path / file).read_bytes())
     facts = {key: portable(record.meta.get(key)) for key in FACTS}
-    facts["command"] = training_command(record, [record.seed])
     packed.set_meta(facts)
     found = evaluate_run(str(packed.path), device="cpu", data_dir=data_dir)
     packed.set_result({key: record.result.get(key) for key in MEASURED} | measures(found))

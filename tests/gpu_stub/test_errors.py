@@ -1,4 +1,4 @@
-"""Whole trainings on the stub GPU: a GPU that fails or is too small, and all stages of measure.sh."""
+"""Whole trainings on the stub GPU: a GPU that fails or is too small, and measure.sh."""
 
 import json
 import os

@@ -10,8 +10,10 @@ from scipy import stats
 
 from tests.fabricated import make_run
 from vitcli.runner.errors import InputError, UserError
+from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.run.record import load_run
 from vitcli.runner.study.expected import compare_expected
+from vitcli.runner.text import portable_fields
 
 RESULTS = Path(__file__).parents[3] / "experiments" / "results"
 CURVES = [[(1, 0.10), (2, 0.30), (3, 0.5)], [(1, 0.14), (2, 0.34)], [(1, 0.12), (2, 0.29)]]
@@ -22,6 +24,7 @@ def result(here):
     """The committed result ``known`` of three seeds with ``CURVES``."""
     document = json.loads((RESULTS / "quickstart-avx2.json").read_text())
     document["data_hash"] = "d" * 64  # as in ``make_run``
+    document["base_config"] = portable_fields(changed_fields(make_run(0).spec().replace(seed=0)))
     for trial, curve in zip(document["rows"][0]["trials"], CURVES, strict=True):
         trial["curve"] = curve
     file = Path("experiments/results/known.json")

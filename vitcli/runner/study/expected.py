@@ -27,8 +27,8 @@ BY_CHANCE = (
 def compare_expected(run: RunRecord, expected: str) -> Report:
     """Return where the curve of a run leaves the expected band, and what its settings change.
 
-    ``expected`` is a result of ``ablate --format json``: a file, or its name in experiments/results;
-    ``NAME/VARIANT`` is a row other than the first. The band of an epoch is the
+    ``expected`` is a result of ``ablate --format json``: a file, or its name in
+    experiments/results; ``NAME/VARIANT`` is a row other than the first. The band of an epoch is the
     95 % prediction interval of one more seed, m +- t s sqrt(1 + 1/n) over n seeds.
     """
     document, row = _read(expected)
