@@ -5,8 +5,7 @@ Axes: N images, F features, K classes.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -15,10 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vitcli.core.data.batches import split_batches
+from vitcli.core.data.batches import LIMITED, split_batches
 from vitcli.core.data.source import DataSet, Images, evenly_spaced
 from vitcli.core.data.stored import joined
-from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.metrics.classification import Scores, score
 from vitcli.core.metrics.linear_probe import LinearProbe, apply, linear_probe
 from vitcli.core.objectives.objective import task_class
@@ -28,16 +26,16 @@ from vitcli.plugins.choose.models import Candidate
 from vitcli.runner.data.find import own_path
 from vitcli.runner.data.folds import linked_images, spread
 from vitcli.runner.data.listing import group_of
-from vitcli.runner.data.load import load_data
 from vitcli.runner.data.picture_reader import listed_for
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.trained_run import OnStage
 from vitcli.runner.study.significance import MeanError
-from vitcli.runner.text import Listener
 
 AT_ONCE, TURNS = 16, 5
 """Numbers of images and of passes of the model that its time is the median of."""
 Numbers = NDArray[np.float64]
+Groups = NDArray[np.int64]
+"""Number of the group of each image, which varies together: (N,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +44,7 @@ class Pictures:
 
     data: DataSet
     images: Images
-    groups: NDArray[np.int64]
-    """Number of each image's group, which no fold divides: (N,)."""
+    groups: Groups
     parts: Tensor
     """The fold of each image: (N,)."""
 
@@ -68,7 +65,7 @@ class Pictures:
 
 @dataclass(frozen=True, kw_only=True)
 class Probed:
-    """What probes on the features of a model know of the images, each by one that has not seen it."""
+    """What probes on the features of a model answer; none has seen the image."""
 
     candidate: Candidate
     features: Tensor
@@ -76,30 +73,16 @@ class Probed:
     scores: Scores
     is_right: Numbers
     """1 for each image that is answered rightly, else 0: (N,)."""
-    parameters: int
     seconds_per_image: float
 
 
-def read_for(
-    candidate: Candidate,
-    data: DataSpec,
-    on_message: Listener,
-    *,
-    data_dir: Path | None,
-    offline: bool,
-) -> DataSet:
-    """Read the images with the size and the normalisation of a model."""
-    theirs = candidate.spec
-    wanted = data.replace(
-        resize=theirs.model.img_size, mean=theirs.data.mean, std=theirs.data.std, folds=None
-    )
-    return load_data(wanted, data_dir=data_dir, offline=offline, on_message=on_message)
-
-
-def divide_pictures(data: DataSet, spec: DataSpec, folds: int, most: int | None) -> Pictures:
-    """Return the training images, at most so many, in folds that divide no group and no copies."""
-    images = evenly_spaced(data.train, most) if most else data.train
-    groups_of = group_of(listed_for(spec), spec.group) if own_path(spec.name) else {}
+def divide_pictures(
+    data: DataSet, spec: DataSpec, folds: int, limit_batches: int | None, data_dir: Path | None
+) -> Pictures:
+    """Return the training images in folds that divide no group and no copies."""
+    images = evenly_spaced(data.train, limit_batches * LIMITED) if limit_batches else data.train
+    is_own = own_path(spec.name, data_dir)
+    groups_of = group_of(listed_for(spec, data_dir), spec.group) if is_own else {}
     groups, digests = linked_images(images, data.class_names, folds, groups_of)
     parts = spread(groups, images.labels.tolist(), digests, folds)
     return Pictures(data=data, images=images, groups=groups, parts=parts)
@@ -136,7 +119,6 @@ def probe(
         probes=probes,
         scores=score(logits, images.labels),
         is_right=is_right.double().cpu().numpy(),
-        parameters=count_parameters(candidate.encoder),
         seconds_per_image=_seconds_per_image(candidate, images[: min(AT_ONCE, len(images))]),
     )
 
@@ -153,7 +135,7 @@ def _seconds_per_image(candidate: Candidate, images: Images) -> float:
     return median(seconds) / len(images)
 
 
-def error_of(values: Numbers, groups: NDArray[np.int64], made_up: Sequence[float]) -> MeanError:
+def error_of(values: Numbers, groups: Groups, made_up: Sequence[float]) -> MeanError:
     """Return the mean of values of images (N,) and its error, if images of a group vary together.
 
     ``made_up`` are values of images that are added, each a group of its own: with [1, -1] for the

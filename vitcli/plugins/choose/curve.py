@@ -1,27 +1,29 @@
 """How much more pictures would help: probes on parts of the pictures, and a power law.
 
-Axes: N images, S sizes, F features, K classes.
+Axes: N images, S sizes, R repeats, F features, K classes.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from vitcli.core.metrics.linear_probe import LinearProbe, apply, linear_probe
-from vitcli.runner.data.folds import fewest_groups, spread
+from vitcli.runner.data.folds import spread
 
 Numbers = NDArray[np.float64]
 SLICES = 8
-"""The smallest probes learn from one of so many parts of the training images."""
-COUNTS = (1, 2, 4)
-"""Numbers of these parts that the other probes learn from; the last one learns from all."""
+"""The smallest probes learn from one of so many parts of a probe's training images."""
+TAKEN = (1, 2, 4, SLICES)
+"""Numbers of these parts that the probes of each size learn from."""
 REPEATS = 4
+"""Largest number of disjoint sets of images of one size."""
+FEWEST = 10
+"""Fewest groups of images in each class: four of five folds then have one in each part."""
 POWERS = np.linspace(0.1, 1.5, 15)
-"""Powers c of the law: error = a + b n^-c. All count, by their likelihood."""
+"""Powers c of the law: error = a + b n^-c. Each counts by its likelihood."""
 DRAWS = 400
 """Number of draws of a and b for each power."""
 
@@ -32,9 +34,10 @@ class LearningCurve:
 
     sizes: Numbers
     """Mean number of training images of a probe: (S,)."""
-    rep: Numbers
     errors: Numbers
-    """Share of the probes that are wrong on an image; none has seen it: (N, S)."""
+    """Share of the probes of a size that are wrong on an image; none has seen it: (N, S)."""
+    repeats: Numbers
+    """Share of the images on which the probes of one repeat are wrong: (S, R), NaN if not made."""
 
 
 def learning_curve(
@@ -45,65 +48,67 @@ def learning_curve(
     probes: Sequence[LinearProbe],
     on_fit: Callable[[int, int], None] = lambda done, most: None,
 ) -> LearningCurve:
-    """Measure each probe's part of the images with probes that learned from fewer of the others.
+    """Return the errors on all images of probes that learned from an eighth of the others or more.
 
-    ``probes[k]`` has learned from all images outside part k. Its penalty is that of the smaller
-    ones, too, as a sum over the images. The smaller ones learn from disjoint parts of its images.
+    ``probes[k]`` has learned from all images outside fold k of ``parts``. Those of the other sizes
+    have its penalty, as a sum over the images, and learn from disjoint parts of its images.
     """
-    errors = np.zeros((len(labels), len(COUNTS) + 1))
-    rep = np.full((len(COUNTS), REPEATS), np.nan)
-    sizes, count = np.zeros(len(COUNTS) + 1), int(labels.max()) + 1
-    total = len(probes) * sum(min(REPEATS, SLICES // taken) for taken in COUNTS)
-    done = 0
+    counts = [min(REPEATS, SLICES // taken) for taken in TAKEN]
+    errors, sizes = np.zeros((len(labels), len(TAKEN))), np.zeros(len(TAKEN))
+    repeats = np.where(np.arange(REPEATS) < np.array(counts)[:, None], 0.0, np.nan)
+    done, most = 0, len(probes) * sum(counts)
     for part, probe in enumerate(probes):
-        is_test = parts == part
-        known = (~is_test).nonzero().flatten()
-        asked, truth = features[is_test], labels[is_test]
-
-        def errs(layer: Tensor, asked: Tensor = asked, truth: Tensor = truth) -> Numbers:
-            return (apply(layer, asked).argmax(1) != truth).double().cpu().numpy()
-
+        known, asked = (parts != part).nonzero().flatten(), (parts == part).nonzero().flatten()
         order = np.random.default_rng(part).permutation(len(known))
         draws = [int(place).to_bytes(8, "big") for place in order]
-        numbers = np.unique(groups[known.cpu()], return_inverse=True)[1]
-        slices = spread(numbers, labels[known].tolist(), draws, SLICES).to(known.device)
-        for column, taken in enumerate(COUNTS):
-            repeats = min(REPEATS, SLICES // taken)
-            for repeat in range(repeats):
+        members = np.unique(groups[known.cpu()], return_inverse=True)[1]
+        slices = spread(members, labels[known].tolist(), draws, SLICES).to(known.device)
+        for size, (taken, count) in enumerate(zip(TAKEN, counts, strict=True)):
+            for repeat in range(count):
                 chosen = known[slices // taken == repeat]
-                strength = probe.strength * len(known) / len(chosen)
-                layer = linear_probe(
-                    features[chosen], labels[chosen], count, strengths=[strength]
-                ).layer
-                wrong = errs(layer)
-                errors[is_test.cpu(), column] += wrong / repeats
-                rep[column, repeat] = np.nan_to_num(rep[column, repeat]) + wrong.sum() / len(labels)
-                sizes[column] += len(chosen) / repeats / len(probes)
+                layer = probe.layer
+                if taken < SLICES:
+                    layer = linear_probe(
+                        features[chosen],
+                        labels[chosen],
+                        layer.shape[1],
+                        strengths=[probe.strength * len(known) / len(chosen)],
+                    ).layer
+                is_wrong = apply(layer, features[asked]).argmax(1) != labels[asked]
+                errors[asked.cpu(), size] += is_wrong.double().cpu().numpy() / count
+                repeats[size, repeat] += float(is_wrong.sum()) / len(labels)
+                sizes[size] += len(chosen) / count / len(probes)
                 done += 1
-                on_fit(done, total)
-        errors[is_test.cpu(), -1] = errs(probe.layer)
-        sizes[-1] += len(known) / len(probes)
-    return LearningCurve(sizes=sizes, errors=errors, rep=rep)
+                on_fit(done, most)
+    return LearningCurve(sizes=sizes, errors=errors, repeats=repeats)
 
 
-def gain_of_twice(
+def extrapolate(
     curve: LearningCurve, groups: NDArray[np.int64], count: int
-) -> tuple[float, float, float]:
+) -> tuple[float, tuple[float, float]]:
     """Return how much the error falls from ``count`` to twice as many images, and its interval.
+
+    A power law is fitted to the errors. The interval (95 %) has the chance of the images, which of
+    a group vary together, that of the training images, and the unknown power.
     """
-    total = len(groups)
-    mean = curve.errors.mean(0)
+    total, mean = len(groups), curve.errors.mean(0)
     away = np.zeros((groups.max() + 1, len(mean)))
     np.add.at(away, groups, curve.errors - mean)
-    spread_of_means = away.T @ away / total**2 + np.eye(len(mean)) / total**2
-    random, gains, weights = np.random.default_rng(0), [], []
-    inverse = np.linalg.inv(spread_of_means)
+    of_images = (away.T @ away + np.eye(len(mean))) / total**2
+    inverse, random = np.linalg.inv(of_images), np.random.default_rng(0)
+    gains, weights = list[Numbers](), list[Numbers]()
     for power in POWERS:
-        design = np.stack([np.ones(len(mean)), curve.sizes**-power], 1)
-        covariance = np.linalg.inv(design.T @ inverse @ design)
-        best = covariance @ design.T @ inverse @ mean
-        misfit = mean - design @ best
-        drawn = random.multivariate_normal(best, covariance, DRAWS)
+        law = np.stack([np.ones(len(mean)), curve.sizes**-power], 1)
+        covariance = np.linalg.inv(law.T @ inverse @ law)
+        fitted = covariance @ law.T @ inverse @ mean
+        misfit = mean - law @ fitted
+        drawn = random.multivariate_normal(fitted, covariance, DRAWS)
         gains.append(drawn[:, 1] * count**-power * (1 - 2**-power))
         weights.append(np.exp(-misfit @ inverse @ misfit / 2) * (drawn[:, 0] >= 0))
-    return np.concatenate(gains), np.concatenate(weights), mean
+    ordered = np.argsort(np.concatenate(gains))
+    shares = np.concatenate(weights)[ordered].cumsum()
+    low, middle, high = (
+        float(np.concatenate(gains)[ordered][np.searchsorted(shares, share * shares[-1])])
+        for share in (0.025, 0.5, 0.975)
+    )
+    return middle, (low, high)

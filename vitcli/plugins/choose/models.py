@@ -1,16 +1,15 @@
 """The models to choose from: trained runs, bundled models, and published weights."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.spec import FAMILIES, GENERATED, ExperimentSpec
-from vitcli.runner.data.find import is_offline
-from vitcli.runner.errors import InputError
+from vitcli.core.spec import FAMILIES, GENERATED, DataSpec, ExperimentSpec
+from vitcli.runner.data.find import is_offline, own_path
 from vitcli.runner.evaluate.weights import load_module, published_weights
 from vitcli.runner.experiment.build import encoder_of
 from vitcli.runner.experiment.family import split_published
@@ -33,6 +32,16 @@ class Candidate:
     module: nn.Module
     run: RunDir | None
     """None for published weights."""
+
+    def fit(self, changes: Mapping[str, Any]) -> str:
+        return str(changes.get("data.fit") or self.spec.data.fit)
+
+    def preprocessing(self, asked: DataSpec, changes: Mapping[str, Any]) -> DataSpec:
+        """Return the data as this model reads them: all training images, in its size and scale."""
+        mine = self.spec.data
+        fields = {"resize": self.spec.model.img_size, "mean": mine.mean, "std": mine.std}
+        own = {"fit": self.fit(changes)} if own_path(asked.name) else {}
+        return asked.replace(**fields, **own, folds=None)
 
     @property
     def encoder(self) -> ImageModel:

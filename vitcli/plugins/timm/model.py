@@ -5,6 +5,7 @@ K classes.
 """
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -334,4 +335,37 @@ def published_model(
     return spec, model
 
 
-WEIGHTS = PublishedWeights(first_file=first_file, load=load_timm, model=published_model)
+def names_here() -> list[str]:
+    """Return the models whose published weights are in the cache of the Hub, by their whole name."""
+    import huggingface_hub as hub
+    from huggingface_hub import constants
+
+    cache = Path(constants.HF_HUB_CACHE)
+    if find_spec("timm") is None or not any(cache.glob("models--*")):
+        return []  # timm takes seconds to import
+    import timm
+
+    names = []
+    for name in timm.list_pretrained():
+        config = timm.get_pretrained_cfg(name)
+        file = config.hf_hub_filename or HUB_FILE
+        if config.hf_hub_id and hub.try_to_load_from_cache(config.hf_hub_id, file):
+            names.append(name)
+    return names
+
+
+def download_bytes(name: str) -> int:
+    """Return the bytes of a model's weights in fp32."""
+    timm_config(name)  # says what is wrong with a name
+    with torch.device("meta"):
+        parameters = create_net(TimmSpec(name=name)).parameters()
+    return sum(4 * parameter.numel() for parameter in parameters)
+
+
+WEIGHTS = PublishedWeights(
+    first_file=first_file,
+    load=load_timm,
+    model=published_model,
+    here=names_here,
+    download_bytes=download_bytes,
+)

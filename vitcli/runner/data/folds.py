@@ -96,9 +96,7 @@ def linked_images(
     return groups, digests
 
 
-def spread(
-    groups: np.ndarray, labels: Sequence[int], draws: Sequence[bytes], folds: int
-) -> Tensor:
+def spread(groups: np.ndarray, labels: Sequence[int], draws: Sequence[bytes], folds: int) -> Tensor:
     """Return the part of each image, (N,): each class is spread evenly, and no group is divided.
 
     ``groups`` are numbers from 0; groups of one size are taken in the order of their ``draws``.
