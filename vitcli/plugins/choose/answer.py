@@ -130,7 +130,7 @@ def _models(probed: Sequence[Probed], groups: Groups) -> DataTable:
             **dict.fromkeys(("difference", "interval", "p_holm", "judgement")),
             "parameters": count_parameters(candidate.encoder),
             "num_features": model.features.shape[1],
-            "milliseconds": 1000 * model.seconds_per_image,
+            "ms_per_image": 1000 * model.seconds_per_image,
         }
         if error is not None and p is not None:
             row["difference"] = accuracy - best.scores.accuracy
@@ -151,7 +151,7 @@ def _models(probed: Sequence[Probed], groups: Groups) -> DataTable:
             Field("judgement", "is", none="best"),
             "parameters",
             "num_features",
-            Field("milliseconds", "ms an image"),
+            Field("ms_per_image", "ms an image"),
         ],
         rows,
     )

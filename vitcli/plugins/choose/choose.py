@@ -6,6 +6,7 @@ Axes: N images, F features, K classes.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -18,10 +19,11 @@ from vitcli.core.data.batches import LIMITED, split_batches
 from vitcli.core.data.source import DataSet, Images, evenly_spaced
 from vitcli.core.data.stored import joined
 from vitcli.core.metrics.classification import Scores, score
-from vitcli.core.metrics.linear_probe import LinearProbe, apply, linear_probe
+from vitcli.core.metrics.linear_probe import LinearProbe, apply
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import DataSpec
 from vitcli.core.torch_use import evaluating
+from vitcli.plugins.choose.curve import fold_probes
 from vitcli.plugins.choose.models import Candidate
 from vitcli.runner.data.find import own_path
 from vitcli.runner.data.folds import linked_images, spread
@@ -91,11 +93,7 @@ def divide_pictures(
 def probe(
     candidate: Candidate, pictures: Pictures, images: Images, device: torch.device, say: OnStage
 ) -> Probed:
-    """Fit a probe outside each fold and ask it about the images inside.
-
-    The next fold chooses the strength of a probe's penalty; so it is none of the images that the
-    probe is asked about, and no group is on both sides.
-    """
+    """Fit a probe outside each fold, and ask it about the images inside."""
     module, images = candidate.module.to(device), images.to(device)
     task = task_class(candidate.spec)(candidate.spec, module)
     stage = f"{candidate.name}: features of {len(images):,} images"
@@ -103,15 +101,12 @@ def probe(
     features = task.features(module, images, lambda done: say(stage, done, len(images)))
     if not features.isfinite().all():
         raise InputError(f"{candidate.name}: a feature is infinite or NaN")
-    count, parts = pictures.data.num_classes, pictures.parts.to(device)
-    logits, probes = features.new_zeros(len(images), count), list[LinearProbe]()
-    for part in range(int(parts.max()) + 1):
-        say(f"{candidate.name}: probes", part, int(parts.max()) + 1)
-        known = parts != part
-        chooses = (parts == (part + 1) % (int(parts.max()) + 1))[known]
-        labels = images.labels[known]
-        probes.append(linear_probe(features[known], labels, count, held_out=chooses))
-        logits[~known] = apply(probes[-1].layer, features[~known])
+    parts, count = pictures.parts.to(device), pictures.data.num_classes
+    on_fit = partial(say, f"{candidate.name}: probes")
+    probes = fold_probes(features, images.labels, parts, count, on_fit)
+    logits = features.new_zeros(len(images), count)
+    for part, fitted in enumerate(probes):
+        logits[parts == part] = apply(fitted.layer, features[parts == part])
     is_right = logits.argmax(1) == images.labels
     return Probed(
         candidate=candidate,

@@ -1,4 +1,4 @@
-"""How much more pictures would help: probes on parts of the pictures, and a power law.
+"""How much more pictures would help: probes on folds and on parts of them, and a power law.
 
 Axes: N images, S sizes, R repeats, F features, K classes.
 """
@@ -14,6 +14,8 @@ from vitcli.core.metrics.linear_probe import LinearProbe, apply, linear_probe
 from vitcli.runner.data.folds import spread
 
 Numbers = NDArray[np.float64]
+OnFit = Callable[[int, int], None]
+"""Gets how many probes are fitted, and how many there will be."""
 SLICES = 8
 """The smallest probes learn from one of so many parts of a probe's training images."""
 TAKEN = (1, 2, 4, SLICES)
@@ -26,6 +28,29 @@ POWERS = np.linspace(0.1, 1.5, 15)
 """Powers c of the law: error = a + b n^-c. Each counts by its likelihood."""
 DRAWS = 400
 """Number of draws of a and b for each power."""
+LAW = 0.5
+"""Deviation of the logarithm of the gain over that of the law, which no curve follows exactly."""
+
+
+def fold_probes(
+    features: Tensor,
+    labels: Tensor,
+    parts: Tensor,
+    num_classes: int,
+    on_fit: OnFit = lambda done, most: None,
+) -> list[LinearProbe]:
+    """Return for each fold of ``parts`` (N,) a probe that learned from the other images.
+
+    The next fold chooses the strength of its penalty: images that the probe is not asked about, and
+    whose groups are in no other fold.
+    """
+    folds, probes = int(parts.max()) + 1, list[LinearProbe]()
+    for part in range(folds):
+        on_fit(part, folds)
+        known = parts != part
+        chooses = (parts == (part + 1) % folds)[known]
+        probes.append(linear_probe(features[known], labels[known], num_classes, held_out=chooses))
+    return probes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +71,7 @@ def learning_curve(
     groups: NDArray[np.int64],
     parts: Tensor,
     probes: Sequence[LinearProbe],
-    on_fit: Callable[[int, int], None] = lambda done, most: None,
+    on_fit: OnFit = lambda done, most: None,
 ) -> LearningCurve:
     """Return the errors on all images of probes that learned from an eighth of the others or more.
 
@@ -88,27 +113,31 @@ def extrapolate(
 ) -> tuple[float, tuple[float, float]]:
     """Return how much the error falls from ``count`` to twice as many images, and its interval.
 
-    A power law is fitted to the errors. The interval (95 %) has the chance of the images, which of
-    a group vary together, that of the training images, and the unknown power.
+    The interval (95 %) has the chance of the images that are asked, which of a group vary together,
+    that of the images to learn from, and what no power law tells. ``experiments/statistics/
+    more_pictures.py`` measures how often it holds.
     """
-    total, mean = len(groups), curve.errors.mean(0)
+    mean, total, random = curve.errors.mean(0), len(groups), np.random.default_rng(0)
     away = np.zeros((groups.max() + 1, len(mean)))
     np.add.at(away, groups, curve.errors - mean)
-    of_images = (away.T @ away + np.eye(len(mean))) / total**2
-    inverse, random = np.linalg.inv(of_images), np.random.default_rng(0)
-    gains, weights = list[Numbers](), list[Numbers]()
-    for power in POWERS:
+    made = (~np.isnan(curve.repeats)).sum(1)
+    often = made == REPEATS
+    of_one = float((curve.repeats[often].var(1, ddof=1) * curve.sizes[often]).mean())
+    chance = (away.T @ away + np.eye(len(mean))) / total**2 + np.diag(of_one / curve.sizes / made)
+    inverse = np.linalg.inv(chance)
+    gains, weights = np.zeros((len(POWERS), DRAWS)), np.zeros((len(POWERS), DRAWS))
+    for row, power in enumerate(POWERS):
         law = np.stack([np.ones(len(mean)), curve.sizes**-power], 1)
         covariance = np.linalg.inv(law.T @ inverse @ law)
         fitted = covariance @ law.T @ inverse @ mean
         misfit = mean - law @ fitted
-        drawn = random.multivariate_normal(fitted, covariance, DRAWS)
-        gains.append(drawn[:, 1] * count**-power * (1 - 2**-power))
-        weights.append(np.exp(-misfit @ inverse @ misfit / 2) * (drawn[:, 0] >= 0))
-    ordered = np.argsort(np.concatenate(gains))
-    shares = np.concatenate(weights)[ordered].cumsum()
-    low, middle, high = (
-        float(np.concatenate(gains)[ordered][np.searchsorted(shares, share * shares[-1])])
-        for share in (0.025, 0.5, 0.975)
-    )
-    return middle, (low, high)
+        a, b = random.multivariate_normal(fitted, covariance, DRAWS).T
+        gains[row] = b * count**-power * (1 - 2**-power) * np.exp(random.normal(0, LAW, DRAWS))
+        gains[row] += random.normal(0, (of_one / (2 * count)) ** 0.5, DRAWS)
+        # an error below 0 is impossible, but the best that is left if no draw is above it
+        weights[row] = np.exp(-misfit @ inverse @ misfit / 2) * np.where(a >= 0, 1, 1e-9)
+    order = gains.argsort(None)
+    shares = weights.ravel()[order].cumsum()
+    places = shares.searchsorted(shares[-1] * np.array([0.5, 0.025, 0.975]))
+    gain, low, high = np.minimum(gains.ravel()[order[places]], mean[-1]).tolist()
+    return gain, (low, high)
