@@ -63,6 +63,9 @@ class LearningCurve:
     """Share of the probes of a size that are wrong on an image; none has seen it: (N, S)."""
     repeats: Numbers
     """Share of the images on which the probes of one repeat are wrong: (S, R), NaN if not made."""
+    choices: Numbers
+    """Share of the images on which the largest probes are wrong, all with the penalty of one of
+    them: one number for each probe."""
 
 
 def learning_curve(
@@ -81,9 +84,25 @@ def learning_curve(
     counts = [min(REPEATS, SLICES // taken) for taken in TAKEN]
     errors, sizes = np.zeros((len(labels), len(TAKEN))), np.zeros(len(TAKEN))
     repeats = np.where(np.arange(REPEATS) < np.array(counts)[:, None], 0.0, np.nan)
-    done, most = 0, len(probes) * sum(counts)
+    choices = {probe.strength: 0.0 for probe in probes}
+    done, most = 0, len(probes) * (sum(counts) + len(choices) - 1)
+
+    def wrong(part: int, chosen: Tensor, strength: float) -> Numbers:
+        """Return which images of a fold a probe gets wrong that learned from the chosen images."""
+        nonlocal done
+        layer = probes[part].layer
+        if len(chosen) < len(labels) - int(is_asked.sum()) or strength != probes[part].strength:
+            on_fit(done, most)
+            done, count = done + 1, layer.shape[1]
+            layer = linear_probe(
+                features[chosen], labels[chosen], count, strengths=[strength]
+            ).layer
+        answers = apply(layer, features[is_asked]).argmax(1)
+        return (answers != labels[is_asked]).double().cpu().numpy()
+
     for part, probe in enumerate(probes):
-        known, asked = (parts != part).nonzero().flatten(), (parts == part).nonzero().flatten()
+        is_asked = parts == part
+        known, asked = (~is_asked).nonzero().flatten(), is_asked.cpu().numpy()
         order = np.random.default_rng(part).permutation(len(known))
         draws = [int(place).to_bytes(8, "big") for place in order]
         members = np.unique(groups[known.cpu()], return_inverse=True)[1]
@@ -91,21 +110,14 @@ def learning_curve(
         for size, (taken, count) in enumerate(zip(TAKEN, counts, strict=True)):
             for repeat in range(count):
                 chosen = known[slices // taken == repeat]
-                layer = probe.layer
-                if taken < SLICES:
-                    layer = linear_probe(
-                        features[chosen],
-                        labels[chosen],
-                        layer.shape[1],
-                        strengths=[probe.strength * len(known) / len(chosen)],
-                    ).layer
-                is_wrong = apply(layer, features[asked]).argmax(1) != labels[asked]
-                errors[asked.cpu(), size] += is_wrong.double().cpu().numpy() / count
-                repeats[size, repeat] += float(is_wrong.sum()) / len(labels)
+                is_wrong = wrong(part, chosen, probe.strength * len(known) / len(chosen))
+                errors[asked, size] += is_wrong / count
+                repeats[size, repeat] += is_wrong.sum() / len(labels)
                 sizes[size] += len(chosen) / count / len(probes)
-                done += 1
-                on_fit(done, most)
-    return LearningCurve(sizes=sizes, errors=errors, repeats=repeats)
+        for strength in choices:
+            choices[strength] += wrong(part, known, strength).sum() / len(labels)
+    chosen_errors = np.array([choices[probe.strength] for probe in probes])
+    return LearningCurve(sizes=sizes, errors=errors, repeats=repeats, choices=chosen_errors)
 
 
 def extrapolate(
@@ -114,8 +126,8 @@ def extrapolate(
     """Return how much the error falls from ``count`` to twice as many images, and its interval.
 
     The interval (95 %) has the chance of the images that are asked, which of a group vary together,
-    that of the images to learn from, and what no power law tells. ``experiments/statistics/
-    more_pictures.py`` measures how often it holds.
+    that of the images to learn from and of the penalty, and what no power law tells.
+    ``experiments/statistics/more_pictures.py`` measures how often it holds.
     """
     mean, total, random = curve.errors.mean(0), len(groups), np.random.default_rng(0)
     away = np.zeros((groups.max() + 1, len(mean)))
@@ -123,7 +135,10 @@ def extrapolate(
     made = (~np.isnan(curve.repeats)).sum(1)
     often = made == REPEATS
     of_one = float((curve.repeats[often].var(1, ddof=1) * curve.sizes[often]).mean())
-    chance = (away.T @ away + np.eye(len(mean))) / total**2 + np.diag(of_one / curve.sizes / made)
+    of_choice = float(curve.choices.var(ddof=1))
+    alone = of_one / curve.sizes / made + of_choice / len(curve.choices)
+    chance = (away.T @ away + np.eye(len(mean))) / total**2 + np.diag(alone)
+    noise = (of_one / (2 * count) + 2 * of_choice) ** 0.5
     inverse = np.linalg.inv(chance)
     gains, weights = np.zeros((len(POWERS), DRAWS)), np.zeros((len(POWERS), DRAWS))
     for row, power in enumerate(POWERS):
@@ -133,11 +148,11 @@ def extrapolate(
         misfit = mean - law @ fitted
         a, b = random.multivariate_normal(fitted, covariance, DRAWS).T
         gains[row] = b * count**-power * (1 - 2**-power) * np.exp(random.normal(0, LAW, DRAWS))
-        gains[row] += random.normal(0, (of_one / (2 * count)) ** 0.5, DRAWS)
+        gains[row] += random.normal(0, noise, DRAWS)
         # an error below 0 is impossible, but the best that is left if no draw is above it
         weights[row] = np.exp(-misfit @ inverse @ misfit / 2) * np.where(a >= 0, 1, 1e-9)
     order = gains.argsort(None)
     shares = weights.ravel()[order].cumsum()
     places = shares.searchsorted(shares[-1] * np.array([0.5, 0.025, 0.975]))
-    gain, low, high = np.minimum(gains.ravel()[order[places]], mean[-1]).tolist()
+    gain, low, high = gains.ravel()[order[places]].tolist()
     return gain, (low, high)
