@@ -3,7 +3,8 @@
 A data set of n images is drawn from a large one. The learning curve of its probe predicts the gain
 of n more. Then n more are drawn, and both probes are measured on all images that are left. The
 features are those of the bundled model on images that it has not learned from, and raw pixels.
-CIFAR-10 is needed; --data-dir is its folder. By default all is written to
+How often two models of equal accuracy are found to differ is measured on data sets that are drawn
+as in folds.py. CIFAR-10 is needed; --data-dir is its folder. By default all is written to
 experiments/results/statistics/more_pictures.json, after each round.
 """
 
@@ -11,6 +12,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from datetime import date
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +21,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from experiments.statistics.folds import CLASSES, DISTANCE, FEATURES, LEARNERS
 from vitcli.core.data.batches import split_batches
 from vitcli.core.data.source import Images
 from vitcli.core.metrics.linear_probe import apply, linear_probe
 from vitcli.core.spec import DataSpec
+from vitcli.plugins.choose.choose import error_of
 from vitcli.plugins.choose.curve import FEWEST, extrapolate, fold_probes, learning_curve
 from vitcli.runner.data.folds import spread
 from vitcli.runner.data.load import load_data
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.machine.device import source_commit
 from vitcli.runner.run.folder import find_run
+from vitcli.runner.study.significance import ALPHA
 
 RESULT = Path(__file__).parents[1] / "results" / "statistics" / "more_pictures.json"
 MODEL = "cifar10-pocket"
@@ -91,6 +96,26 @@ def accuracy(known: Tensor, labels: Tensor, rows: Tensor, others: Tensor) -> flo
     return float((apply(layer, known[others]).argmax(1) == labels[others]).double().mean())
 
 
+def false_differences(learner: str, each: int, studies: int) -> float:
+    """Return the share of drawn data sets in which two models of equal accuracy differ, at 5 %.
+
+    The data sets and learners are those of ``folds.py``, with so many images of each class.
+    """
+    random, y = np.random.default_rng(0), np.repeat(np.arange(CLASSES), each)
+    wrong = 0
+    for _ in range(studies):
+        halves = random.normal(0, 1, (2, len(y), FEATURES))
+        halves[:, np.arange(len(y)), y] += DISTANCE
+        parts = np.concatenate([random.permutation(each) % FOLDS for _ in range(CLASSES)])
+        right = np.zeros((2, len(y)))
+        for part, half in product(range(FOLDS), range(2)):
+            x, asked = halves[half], parts == part
+            right[half, asked] = LEARNERS[learner](x[~asked], y[~asked], x[asked]) == y[asked]
+        error = error_of(right[1] - right[0], np.arange(len(y)), [1, -1], FOLDS)
+        wrong += 2 * error.tail(abs(error.mean)) <= ALPHA
+    return wrong / studies
+
+
 def summary(drawn: list[dict[str, float]]) -> dict[str, float]:
     gains, truths, lows, highs = (
         np.array([row[key] for row in drawn]) for key in ("gain", "truth", "low", "high")
@@ -121,7 +146,12 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=RESULT)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--studies", type=int, default=2000)
     options = parser.parse_args()
+    errs = {
+        f"{learner}, {CLASSES * each} images": false_differences(learner, each, options.studies)
+        for learner, each in product(LEARNERS, (12, 40))
+    }
     for drawn in rounds(cases(options.data_dir), options.rounds):
         every = [row for rows in drawn.values() for row in rows]
         results = {name: summary(rows) for name, rows in drawn.items()} | {"all": summary(every)}
@@ -131,6 +161,8 @@ def main() -> None:
             "date": date.today().isoformat(),
             "commit": source_commit()[0],
             "results": results,
+            "studies": options.studies,
+            "false differences": errs,
         }
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(content, indent=1) + "\n")

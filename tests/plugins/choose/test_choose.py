@@ -178,17 +178,17 @@ def test_the_next_fold_chooses_the_penalty(monkeypatch):
 
 def test_the_error_of_a_difference_is_that_of_bonett_and_price_and_groups_widen_it():
     values = np.array([1.0] * 12 + [-1.0] * 3 + [0.0] * 85)
-    error = error_of(values, np.arange(100), [1, -1])
+    error = error_of(values, np.arange(100), [1, -1], 5)
     b, c, n = 13, 4, 102
     variance = ((b + c) / n - ((b - c) / n) ** 2) / n
     assert error.mean == pytest.approx((b - c) / n)
-    assert error.variance == pytest.approx(variance * n / (n - 1))
+    assert error.variance == pytest.approx(1.25 * variance * n / (n - 1))
     low, high = error.interval(0.05)
-    pairs = error_of(values.repeat(2), np.arange(100).repeat(2), [1, -1])
-    alone = error_of(values.repeat(2), np.arange(200), [1, -1])
+    pairs = error_of(values.repeat(2), np.arange(100).repeat(2), [1, -1], 5)
+    alone = error_of(values.repeat(2), np.arange(200), [1, -1], 5)
     assert high - low < 1.1 * np.diff(pairs.interval(0.05))[0]
     assert np.diff(alone.interval(0.05))[0] < 0.75 * (high - low)
-    same = error_of(np.zeros(20), np.arange(20), [1, -1]).interval(0.05)
+    same = error_of(np.zeros(20), np.arange(20), [1, -1], 5).interval(0.05)
     assert same[0] < 0 < same[1], "no difference at all is no proof that there is none"
 
 

@@ -102,7 +102,7 @@ def choose_model(
             Fact("best", best.candidate.name),
             *gain,
         ],
-        tables=[_models(probed, pictures.groups), curve],
+        tables=[_models(probed, pictures.groups, folds), curve],
         notes=[
             "Intervals (95 %) are for other pictures of the same kind and as many to learn from."
             " Those of the differences hold together, for all pairs of models.",
@@ -113,15 +113,17 @@ def choose_model(
     )
 
 
-def _models(probed: Sequence[Probed], groups: Groups) -> DataTable:
+def _models(probed: Sequence[Probed], groups: Groups, folds: int) -> DataTable:
     """Return the table of the models. These images chose the best, so each pair is a comparison."""
     best, pairs = probed[0], len(probed) * (len(probed) - 1) // 2
-    errors = [error_of(model.is_right - best.is_right, groups, [1, -1]) for model in probed[1:]]
+    errors = [
+        error_of(model.is_right - best.is_right, groups, [1, -1], folds) for model in probed[1:]
+    ]
     p_values = holm([2 * error.tail(abs(error.mean)) for error in errors], pairs)
     rows = list[dict[str, Any]]()
     for model, error, p in zip(probed, [None, *errors], [None, *p_values], strict=True):
         candidate, accuracy = model.candidate, model.scores.accuracy
-        low, high = error_of(model.is_right, groups, [1, 1, 0, 0]).interval(ALPHA)
+        low, high = error_of(model.is_right, groups, [1, 1, 0, 0], folds).interval(ALPHA)
         row: dict[str, Any] = {
             "model": candidate.name,
             "accuracy": accuracy,

@@ -130,19 +130,21 @@ def _seconds_per_image(candidate: Candidate, images: Images) -> float:
     return median(seconds) / len(images)
 
 
-def error_of(values: Numbers, groups: Groups, made_up: Sequence[float]) -> MeanError:
+def error_of(values: Numbers, groups: Groups, made_up: Sequence[float], folds: int) -> MeanError:
     """Return the mean of values of images (N,) and its error, if images of a group vary together.
 
     ``made_up`` are values of images that are added, each a group of its own: with [1, -1] for the
     differences of two models (Bonett and Price 2012, https://doi.org/10.3102/1076998611411915) and
     [1, 1, 0, 0] for one (Agresti and Coull 1998, https://doi.org/10.2307/2685469), intervals hold
-    with few images, too, and are never empty.
+    with few images, too, and are never empty. The variance grows by 1 / (folds - 1), because other
+    images to learn from give other probes; ``experiments/statistics/more_pictures.py`` measures
+    how often a difference is then false.
     """
     groups = np.concatenate([groups, groups.max() + 1 + np.arange(len(made_up))])
     values = np.concatenate([values, made_up])
     mean, count = float(values.mean()), int(groups.max()) + 1
     sums = np.bincount(groups, values - mean)
-    variance = float(sums @ sums) * count / (count - 1) / len(values) ** 2
+    variance = float(sums @ sums) / len(values) ** 2 * count / (count - 1) * folds / (folds - 1)
     return MeanError(
         mean=mean, variance=variance, seed_share=0.0, seed_freedom=1, image_freedom=count - 1
     )
