@@ -1,6 +1,7 @@
 """`vitcli choose`: models side by side on one's own pictures, and what more pictures would add."""
 
 import json
+import re
 import shlex
 import shutil
 from dataclasses import replace
@@ -63,12 +64,17 @@ def test_every_model_on_this_machine_is_probed_and_the_best_can_be_tuned(
 def test_the_command_that_tunes_keeps_the_fields_of_the_data(pictures):
     shutil.move("pictures", "my pictures")
     words = ["choose", "imagefolder:my pictures", "--models", POCKET, "--fit", "pad", "--json"]
-    words += ["-s", "data.group=(.*)", "-s", "data.folds=4", "--limit-batches", 1]
+    words += ["-s", "data.folds=4", "--limit-batches", 1]
     (following,) = json.loads(printed(*words))["next"]
     config = json.loads(printed(*shlex.split(following)[1:], "--dry-run", "--json"))["config"]
-    assert (config["data"]["fit"], config["data"]["group"]) == ("pad", "(.*)")
-    assert config["data"]["folds"] is None
+    assert (config["data"]["fit"], config["data"]["folds"]) == ("pad", None)
     assert config["train"]["init"] == POCKET
+
+
+def test_what_a_training_would_refuse_is_looked_at_first(pictures):
+    group = ["-s", "data.group=(.*)"]
+    (following,) = document("--models", POCKET, *group, "--json")["next"]
+    assert following == "vitcli data check imagefolder:pictures"
 
 
 @pytest.mark.parametrize(
@@ -132,8 +138,10 @@ def test_a_group_is_in_one_fold(pictures):
     divided = divide_pictures(data, data.spec, 4, None, None)
     parts: dict[str, set[int]] = {}
     for name, part in zip(divided.images.names, divided.parts.tolist(), strict=True):
-        parts.setdefault("/".join(name.split("/")[1:])[: len("dark/0")], set()).add(part)
-    assert len(parts) > 8
+        group = re.search(r"(\w+/\d)", name.partition("/")[2])
+        assert group
+        parts.setdefault(group[0], set()).add(part)
+    assert len(parts) == 20
     assert all(len(folds) == 1 for folds in parts.values())
 
 

@@ -5,6 +5,7 @@ Axes: N images, S sizes, R repeats, F features, K classes.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,12 @@ REPEATS = 4
 """Largest number of disjoint sets of images of one size."""
 FEWEST = 10
 """Fewest groups of images in each class: four of five folds then have one in each part."""
-POWERS = np.linspace(0.1, 1.5, 15)
-"""Powers c of the law: error = a + b n^-c. Each counts by its likelihood."""
+POWERS = np.arange(-5, 20, 2) / 20
+"""Powers c of the law: error = a + b n^-c. Each counts by its likelihood. With a negative one, the
+gains of twice as many images still grow, as they do at the beginning of a curve."""
 DRAWS = 400
 """Number of draws of a and b for each power."""
-LAW = 0.5
+LAW = 0.3
 """Deviation of the logarithm of the gain over that of the law, which no curve follows exactly."""
 
 
@@ -134,25 +136,32 @@ def extrapolate(
     np.add.at(away, groups, curve.errors - mean)
     made = (~np.isnan(curve.repeats)).sum(1)
     often = made == REPEATS
-    of_one = float((curve.repeats[often].var(1, ddof=1) * curve.sizes[often]).mean())
+    folds = len(curve.choices)
+    # the mean of the folds, whose probes learned from different images, varies less than one probe
+    of_one = folds * float((curve.repeats[often].var(1, ddof=1) * curve.sizes[often]).mean())
     of_choice = float(curve.choices.var(ddof=1))
-    alone = of_one / curve.sizes / made + of_choice / len(curve.choices)
+    alone = (of_one / curve.sizes / made + of_choice) / folds
     chance = (away.T @ away + np.eye(len(mean))) / total**2 + np.diag(alone)
     noise = (of_one / (2 * count) + 2 * of_choice) ** 0.5
     inverse = np.linalg.inv(chance)
     gains, weights = np.zeros((len(POWERS), DRAWS)), np.zeros((len(POWERS), DRAWS))
     for row, power in enumerate(POWERS):
-        law = np.stack([np.ones(len(mean)), curve.sizes**-power], 1)
+        law = np.stack([np.ones(len(mean)), _fallen(curve.sizes / count, power)], 1)
         covariance = np.linalg.inv(law.T @ inverse @ law)
         fitted = covariance @ law.T @ inverse @ mean
         misfit = mean - law @ fitted
-        a, b = random.multivariate_normal(fitted, covariance, DRAWS).T
-        gains[row] = b * count**-power * (1 - 2**-power) * np.exp(random.normal(0, LAW, DRAWS))
-        gains[row] += random.normal(0, noise, DRAWS)
+        now, slope = random.multivariate_normal(fitted, covariance, DRAWS).T
+        gain = -slope * _fallen(2.0, power)
+        gains[row] = gain * np.exp(random.normal(0, LAW, DRAWS)) + random.normal(0, noise, DRAWS)
         # an error below 0 is impossible, but the best that is left if no draw is above it
-        weights[row] = np.exp(-misfit @ inverse @ misfit / 2) * np.where(a >= 0, 1, 1e-9)
+        weights[row] = np.exp(-misfit @ inverse @ misfit / 2) * np.where(gain <= now, 1, 1e-9)
     order = gains.argsort(None)
     shares = weights.ravel()[order].cumsum()
     places = shares.searchsorted(shares[-1] * np.array([0.5, 0.025, 0.975]))
     gain, low, high = gains.ravel()[order[places]].tolist()
     return gain, (low, high)
+
+
+def _fallen(size: Any, power: float) -> Any:
+    """Return a multiple of size^-power that is 0 at size 1, and -log(size) if the power is 0."""
+    return (size**-power - 1) / power
