@@ -108,8 +108,8 @@ def gains_of_more_pictures() -> str:
     shares = ", ".join(f"{100 * share:.1f} % ({name})" for name, share in errs.items())
     return (
         f"{markdown_grid(heads, rows, range(1, len(heads)))}\n\n"
-        f"{stored['date']}, commit {stored['commit'][:9]}. Two models of equal accuracy are found to"
-        f" differ, at 5 %, in {shares} of {stored['studies']:,} drawn data sets each."
+        f"{stored['date']}, commit {stored['commit'][:9]}. Two models of equal accuracy are found"
+        f" to differ, at 5 %, in {shares} of {stored['studies']:,} drawn data sets each."
     )
 
 

@@ -93,7 +93,7 @@ def learning_curve(
         """Return which images of a fold a probe gets wrong that learned from the chosen images."""
         nonlocal done
         layer = probes[part].layer
-        if len(chosen) < len(labels) - int(is_asked.sum()) or strength != probes[part].strength:
+        if len(chosen) < len(known) or strength != probes[part].strength:
             on_fit(done, most)
             done, count = done + 1, layer.shape[1]
             layer = linear_probe(
@@ -145,16 +145,19 @@ def extrapolate(
     noise = (of_one / (2 * count) + 2 * of_choice) ** 0.5
     inverse = np.linalg.inv(chance)
     gains, weights = np.zeros((len(POWERS), DRAWS)), np.zeros((len(POWERS), DRAWS))
+    misfits = np.zeros((len(POWERS), 1))
     for row, power in enumerate(POWERS):
         law = np.stack([np.ones(len(mean)), _fallen(curve.sizes / count, power)], 1)
         covariance = np.linalg.inv(law.T @ inverse @ law)
         fitted = covariance @ law.T @ inverse @ mean
         misfit = mean - law @ fitted
+        misfits[row] = misfit @ inverse @ misfit
         now, slope = random.multivariate_normal(fitted, covariance, DRAWS).T
         gain = -slope * _fallen(2.0, power)
         gains[row] = gain * np.exp(random.normal(0, LAW, DRAWS)) + random.normal(0, noise, DRAWS)
         # an error below 0 is impossible, but the best that is left if no draw is above it
-        weights[row] = np.exp(-misfit @ inverse @ misfit / 2) * np.where(gain <= now, 1, 1e-9)
+        weights[row] = np.where(gain <= now, 1, 1e-9)
+    weights *= np.exp((misfits.min() - misfits) / 2)
     order = gains.argsort(None)
     shares = weights.ravel()[order].cumsum()
     places = shares.searchsorted(shares[-1] * np.array([0.5, 0.025, 0.975]))
