@@ -61,6 +61,15 @@ def test_every_model_on_this_machine_is_probed_and_the_best_can_be_tuned(
     said(0, *shlex.split(following)[1:], "--dry-run")
 
 
+def test_a_run_that_cannot_be_read_is_left_out_unless_it_is_named(pictures, copy_of_run):
+    run = copy_of_run(Path("runs/broken"), {"train.epochs": 1})
+    shutil.rmtree(run / "checkpoints")
+    found = document("--json")
+    assert [row["model"] for row in found["models"]] == [POCKET]
+    assert any("broken: " in note for note in found["notes"])
+    assert "checkpoint" in said(4, "choose", "imagefolder:pictures", "--models", "broken")
+
+
 def test_the_command_that_tunes_keeps_the_fields_of_the_data(pictures):
     shutil.move("pictures", "my pictures")
     words = ["choose", "imagefolder:my pictures", "--models", POCKET, "--fit", "pad", "--json"]

@@ -50,9 +50,9 @@ def linear_probe(
     The penalty acts on features with mean 0 and deviation 1; the returned layer takes them as they
     are. The strength of the penalty has the smallest cross-entropy on held-out training images,
     by default one of ``HELD_OUT`` of each class; with fewer images in a class it is
-    ``DEFAULT_STRENGTH``. ``held_out`` are others, (M,) bool. A single strength is taken
-    as it is. The layer is then fitted to all training images. ``on_fit`` gets the number of fits that are done, and the largest number that
-    may be needed.
+    ``DEFAULT_STRENGTH``. ``held_out`` (M,) are others. A single strength is taken as it is. The
+    layer is then fitted to all training images. ``on_fit`` gets the number of fits that are done,
+    and the largest number that may be needed.
     """
     mean, deviation = train.mean(0), train.std(0, correction=0)
     # a feature that is constant over the training images is only shifted

@@ -8,16 +8,11 @@ from typing import Any
 from torch import nn
 
 from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.spec import DataSpec
 from vitcli.plugin import commands
 from vitcli.plugins.choose.choose import Groups, Pictures, Probed, divide_pictures, error_of, probe
 from vitcli.plugins.choose.curve import FEWEST, extrapolate, learning_curve
-from vitcli.plugins.choose.models import (
-    Candidate,
-    LeftOutError,
-    known_models,
-    load_candidate,
-    refuse_known_pictures,
-)
+from vitcli.plugins.choose.models import Candidate, load_candidates
 from vitcli.runner.data.folds import fewest_groups
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
@@ -52,13 +47,8 @@ def choose_model(
         ConfigError: A field or a name means nothing here.
         InputError: The pictures are too few or damaged, or no model can take part.
     """
-    if others := [field for field in changes if field.removeprefix("data.") not in TAKEN]:
-        known = ", ".join(f"data.{field}" for field in TAKEN[1:])
-        raise ConfigError(f"{others[0]}: a model brings its own; choose takes {known}")
-    asked = load_experiment("finetune", changes, options).spec.data.replace(val_split=0)
+    asked = _asked(changes, options)
     folds = asked.folds or FOLDS
-    if folds < FEWEST_FOLDS:
-        raise ConfigError(f"data.folds is {folds}; choose needs {FEWEST_FOLDS} or more")
     where, told = pick_device(device), set[str]()
 
     def tell_once(text: str) -> None:
@@ -68,18 +58,13 @@ def choose_model(
 
     pictures: Pictures | None = None
     probed, left_out = list[Probed](), dict[str, str]()
-    for name in dict.fromkeys(known_models() if names is None else names):
-        try:
-            candidate = load_candidate(name, offline, on_message)
-            data = load_data(
-                candidate.preprocessing(asked, changes),
-                data_dir=data_dir,
-                offline=offline,
-                on_message=tell_once,
+    for candidate in load_candidates(names, left_out, offline, on_message):
+        wanted = candidate.preprocessing(asked, changes)
+        data = load_data(wanted, data_dir=data_dir, offline=offline, on_message=tell_once)
+        if candidate.has_learned(data):
+            left_out[candidate.name] = (
+                "it learned from these images, so its accuracy would be too high"
             )
-            refuse_known_pictures(candidate, data)
-        except LeftOutError as error:
-            left_out[name] = str(error)
             continue
         if pictures is None:
             pictures = divide_pictures(data, asked, folds, limit_batches, data_dir)
@@ -111,6 +96,16 @@ def choose_model(
         ],
         next=[_following(best.candidate, changes, data_dir, has_leaks=bool(data.leaks))],
     )
+
+
+def _asked(changes: Mapping[str, Any], options: Mapping[str, str]) -> DataSpec:
+    if others := [field for field in changes if field.removeprefix("data.") not in TAKEN]:
+        known = ", ".join(f"data.{field}" for field in TAKEN[1:])
+        raise ConfigError(f"{others[0]}: a model brings its own; choose takes {known}")
+    asked = load_experiment("finetune", changes, options).spec.data.replace(val_split=0)
+    if asked.folds and asked.folds < FEWEST_FOLDS:
+        raise ConfigError(f"data.folds is {asked.folds}; choose needs {FEWEST_FOLDS} or more")
+    return asked
 
 
 def _models(probed: Sequence[Probed], groups: Groups, folds: int) -> DataTable:

@@ -252,9 +252,8 @@ def hub_file(name: str, offline: bool, on_message: Listener) -> Path:
     if not place:
         raise InputError(f"{PREFIX}{name} has no weights on the Hugging Face Hub; {to_type}")
     hub_name = config.hf_hub_filename or HUB_FILE
-    cached = hub.try_to_load_from_cache(place, hub_name)
-    if isinstance(cached, str):
-        return Path(cached)
+    if cached := cached_file(config):
+        return cached
     if is_offline(offline):
         raise InputError(f"{PREFIX}{name}: its weights are not on this computer; {to_type}")
     try:
@@ -335,28 +334,32 @@ def published_model(
     return spec, model
 
 
-def names_here() -> list[str]:
-    """Return the models whose published weights are in the cache of the Hub, by their whole name."""
+def cached_file(config: Any) -> Path | None:
+    """Return the weights of a configuration of timm, if they are in the cache of the Hub."""
     import huggingface_hub as hub
+
+    place = config and config.hf_hub_id
+    file = place and hub.try_to_load_from_cache(place, config.hf_hub_filename or HUB_FILE)
+    return Path(file) if isinstance(file, str) else None
+
+
+def names_here() -> list[str]:
+    """Return the models whose published weights are in the cache of the Hub, by whole name."""
+    if find_spec("timm") is None:
+        return []
     from huggingface_hub import constants
 
-    cache = Path(constants.HF_HUB_CACHE)
-    if find_spec("timm") is None or not any(cache.glob("models--*")):
+    if not any(Path(constants.HF_HUB_CACHE).glob("models--*")):
         return []  # timm takes seconds to import
     import timm
 
-    names = []
-    for name in timm.list_pretrained():
-        config = timm.get_pretrained_cfg(name)
-        file = config.hf_hub_filename or HUB_FILE
-        if config.hf_hub_id and hub.try_to_load_from_cache(config.hf_hub_id, file):
-            names.append(name)
-    return names
+    return [name for name in timm.list_pretrained() if cached_file(timm.get_pretrained_cfg(name))]
 
 
 def download_bytes(name: str) -> int:
-    """Return the bytes of a model's weights in fp32."""
-    timm_config(name)  # says what is wrong with a name
+    """Return the bytes of a model's weights in fp32; 0 if they are in the cache of the Hub."""
+    if cached_file(timm_config(name)):
+        return 0
     with torch.device("meta"):
         parameters = create_net(TimmSpec(name=name)).parameters()
     return sum(4 * parameter.numel() for parameter in parameters)

@@ -195,7 +195,7 @@ class PublishedWeights:
     here: Callable[[], Sequence[str]]
     """Returns the names of the models whose weights are on this machine."""
     download_bytes: Callable[[str], int]
-    """Returns about how large the weights of a name are, without a connection."""
+    """Returns about how many bytes a name would download, without a connection; 0 for none."""
 
 
 def published_weights(family: str) -> PublishedWeights | None:
