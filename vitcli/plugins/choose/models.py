@@ -101,6 +101,7 @@ def _load(name: str, offline: bool, on_message: Listener) -> Candidate:
         run = find_run(name)
         spec = run.spec()
         module = load_module(run, spec, on_message=on_message)
+        spec = spec.replace(train=spec.train.replace(limit_batches=None))
         return Candidate(name=name, spec=spec, module=module, run=run)
     weights = published_weights(published[0])
     assert weights
