@@ -27,7 +27,7 @@ from vitcli.core.data.source import Images
 from vitcli.core.metrics.linear_probe import apply, linear_probe
 from vitcli.core.spec import DataSpec
 from vitcli.plugins.choose.choose import error_of
-from vitcli.plugins.choose.curve import FEWEST, extrapolate, fold_probes, learning_curve
+from vitcli.plugins.choose.curve import extrapolate, fold_probes, groups_needed, learning_curve
 from vitcli.runner.data.folds import spread
 from vitcli.runner.data.load import load_data
 from vitcli.runner.evaluate.weights import load_model
@@ -82,7 +82,7 @@ def measure(case: Case, count: int, seed: int) -> dict[str, float] | None:
     known, labels = (part.clone() for part in case)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     mine, twice, others = order[:count], order[: 2 * count], order[2 * count :]
-    if labels[mine].bincount(minlength=int(labels.max()) + 1).min() < FEWEST:
+    if labels[mine].bincount(minlength=int(labels.max()) + 1).min() < groups_needed(FOLDS):
         return None
     groups, draws = np.arange(count), [int(row).to_bytes(8, "big") for row in mine]
     parts = spread(groups, labels[mine].tolist(), draws, FOLDS)

@@ -14,6 +14,7 @@ import timm
 import torch
 from huggingface_hub import constants
 
+from experiments.statistics import more_pictures
 from tests.cli import commands
 from tests.cli.commands import printed, said, vitcli
 from tests.plugins.weights.importing import publish
@@ -259,3 +260,18 @@ def test_a_flat_curve_promises_nothing(error):
     gain, (low, high) = extrapolate(curve_of(lambda size: error), np.arange(4000), 1000)
     assert gain == pytest.approx(0, abs=0.003)
     assert low <= 0 <= high
+
+
+def test_the_committed_draws_hold_and_short_ones_agree():
+    stored = json.loads(more_pictures.RESULT.read_text())
+    every = stored["results"]["all"]
+    assert every["draws"] >= 60
+    assert every["interval holds"] >= 0.9
+    assert abs(every["predicted gain"] - every["real gain"]) < 0.01
+    assert max(stored["false differences"].values()) <= 0.06
+    case = drawn(400, 0.15, width=20)
+    row = more_pictures.measure(case, 60, seed=0)
+    assert row
+    assert row["low"] < row["truth"] < row["high"]
+    assert more_pictures.measure(case, 16, seed=0) is None
+    assert more_pictures.false_differences("ridge regression", 12, 60) <= 0.15

@@ -11,8 +11,9 @@ from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.spec import DataSpec
 from vitcli.plugin import commands
 from vitcli.plugins.choose.choose import Groups, Pictures, Probed, divide_pictures, error_of, probe
-from vitcli.plugins.choose.curve import FEWEST, extrapolate, learning_curve
+from vitcli.plugins.choose.curve import extrapolate, groups_needed, learning_curve
 from vitcli.plugins.choose.models import Candidate, load_candidates
+from vitcli.runner.data.find import own_path
 from vitcli.runner.data.folds import fewest_groups
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
@@ -142,7 +143,7 @@ def _models(probed: Sequence[Probed], groups: Groups, folds: int) -> DataTable:
             share,
             Field("accuracy_interval_95", "95 % interval", text=_shares),
             *([] if best.scores.has_equal_classes else [balanced]),
-            Field("difference", "points", text=_points, none=""),
+            Field("difference", "difference, points", text=_points, none=""),
             Field("interval", text=_interval, none=""),
             Field("p_holm", "p", text="{:.2g}".format, none=""),
             Field("judgement", "is", none="best"),
@@ -187,11 +188,12 @@ def _gain(best: Probed, pictures: Pictures, on_stage: OnStage) -> tuple[list[Fac
     fewest, label = fewest_groups(groups, labels.tolist())
     name, title, rows = "gain_of_twice", "twice as many pictures", list[dict[str, Any]]()
     fields = ["images", Field("accuracy", metric=SHARE)]
-    if fewest < FEWEST:
+    needed = groups_needed(len(best.probes))
+    if fewest < needed:
         known = (
             f"class {pictures.data.class_names[label]!r} has {fewest} different images or groups"
         )
-        text = f"not known: {known}, and a learning curve needs {FEWEST} in each class"
+        text = f"not known: {known}, and a learning curve needs {needed} in each class"
         facts = [Fact(name, None, label=title, text=text), *hidden(gain_interval_95=None)]
         return facts, DataTable("learning_curve", fields, rows)
     stage = f"{best.candidate.name}: learning curve"
@@ -221,8 +223,9 @@ def _following(
     name = str(changes["data.name"])
     if has_leaks and not changes.get("data.allow_leaks") and "data check" in commands():
         return shlex.join(typed_command("data check", name))
-    fields = {**changes, "data.fit": best.fit(changes)}
-    fields = {field: value for field, value in fields.items() if field != "data.folds"}
+    fit = best.fit(changes) if own_path(name) else DataSpec().fit
+    fields = {field: value for field, value in changes.items() if field != "data.folds"}
+    fields |= {"data.fit": fit} if fit != DataSpec().fit else {}
     words = typed_command("train", "finetune", "--init", best.name)
     words += typed_changes(fields, {"data.name": "--data", "data.fit": "--fit"})
     words += ["--data-dir", str(data_dir)] if data_dir else []

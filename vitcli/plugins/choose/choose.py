@@ -113,7 +113,7 @@ def probe(
         features=features,
         probes=probes,
         scores=score(logits, images.labels),
-        is_right=is_right.double().cpu().numpy(),
+        is_right=is_right.cpu().double().numpy(),
         seconds_per_image=_seconds_per_image(candidate, images[: min(AT_ONCE, len(images))]),
     )
 

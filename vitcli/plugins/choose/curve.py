@@ -23,8 +23,6 @@ TAKEN = (1, 2, 4, SLICES)
 """Numbers of these parts that the probes of each size learn from."""
 REPEATS = 4
 """Largest number of disjoint sets of images of one size."""
-FEWEST = 10
-"""Fewest groups of images in each class: four of five folds then have one in each part."""
 POWERS = np.arange(-5, 20, 2) / 20
 """Powers c of the law: error = a + b n^-c. Each counts by its likelihood. With a negative one, the
 gains of twice as many images still grow, as they do at the beginning of a curve."""
@@ -70,6 +68,11 @@ class LearningCurve:
     them: one number for each probe."""
 
 
+def groups_needed(folds: int) -> int:
+    """Return how many groups of images a class needs, so that each eighth of a fold's has one."""
+    return -(-SLICES * folds // (folds - 1))
+
+
 def learning_curve(
     features: Tensor,
     labels: Tensor,
@@ -100,7 +103,7 @@ def learning_curve(
                 features[chosen], labels[chosen], count, strengths=[strength]
             ).layer
         answers = apply(layer, features[is_asked]).argmax(1)
-        return (answers != labels[is_asked]).double().cpu().numpy()
+        return (answers != labels[is_asked]).cpu().double().numpy()
 
     for part, probe in enumerate(probes):
         is_asked = parts == part
