@@ -224,10 +224,11 @@ def _following(
     if has_leaks and not changes.get("data.allow_leaks") and "data check" in commands():
         return shlex.join(typed_command("data check", name))
     fit = best.fit(changes) if own_path(name) else DataSpec().fit
-    fields = {field: value for field, value in changes.items() if field != "data.folds"}
+    others = ("data.name", "data.folds")
+    fields = {field: value for field, value in changes.items() if field not in others}
     fields |= {"data.fit": fit} if fit != DataSpec().fit else {}
-    words = typed_command("train", "finetune", "--init", best.name)
-    words += typed_changes(fields, {"data.name": "--data", "data.fit": "--fit"})
+    words = typed_command("train", "finetune", "--init", best.name, "--data", name)
+    words += typed_changes(fields, {"data.fit": "--fit"})
     words += ["--data-dir", str(data_dir)] if data_dir else []
     is_linear = isinstance(best.encoder.head, nn.Linear)
     return shlex.join(words + ([] if is_linear else typed_changes({"train.init_head": "random"})))
