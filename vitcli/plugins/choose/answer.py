@@ -156,12 +156,15 @@ def _models(probed: Sequence[Probed], groups: Groups, folds: int) -> DataTable:
 
 
 def _judged(row: Mapping[str, Any], count: int) -> str | None:
-    counts = dict.fromkeys(("n", "num_diverged", "num_unfinished"), 0)
-    unknown = dict.fromkeys(("score_mean", "score_sd", "seconds_mean", "seconds_total"))
     statistics = RowStatistics(
         variant=row["model"],
-        **counts,
-        **unknown,
+        n=1,
+        num_diverged=0,
+        num_unfinished=0,
+        score_mean=None,
+        score_sd=None,
+        seconds_mean=None,
+        seconds_total=None,
         difference=row["difference"],
         joint_low=row["interval"][0],
         decided_at=count if row["p_holm"] <= ALPHA else None,
@@ -187,7 +190,7 @@ def _gain(best: Probed, pictures: Pictures, on_stage: OnStage) -> tuple[list[Fac
     labels, groups = pictures.images.labels, pictures.groups
     fewest, label = fewest_groups(groups, labels.tolist())
     name, title, rows = "gain_of_twice", "twice as many pictures", list[dict[str, Any]]()
-    fields = ["images", Field("accuracy", metric=SHARE)]
+    fields: list[Field | str] = ["images", Field("accuracy", metric=SHARE)]
     needed = groups_needed(len(best.probes))
     if fewest < needed:
         known = (
