@@ -21,6 +21,7 @@ from vitcli.runner.evaluate.trained_run import OnStage
 from vitcli.runner.experiment.config import load_experiment, typed_changes, typed_command
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, hidden
+from vitcli.runner.report.tables import ascii_signs
 from vitcli.runner.study.judgement import RowStatistics, judge_difference
 from vitcli.runner.study.significance import ALPHA, holm
 from vitcli.runner.text import Listener, interval, percent, quantity, signed
@@ -174,11 +175,11 @@ def _judged(row: Mapping[str, Any], count: int) -> str | None:
 
 
 def _points(share: float) -> str:
-    return signed(100 * share, 1)
+    return ascii_signs(signed(100 * share, 1))
 
 
 def _interval(limits: Sequence[float]) -> str:
-    return interval(100 * limits[0], 100 * limits[1], 1)
+    return ascii_signs(interval(100 * limits[0], 100 * limits[1], 1))
 
 
 def _shares(limits: Sequence[float]) -> str:
