@@ -147,7 +147,7 @@ def _models(probed: Sequence[Probed], groups: Groups, folds: int) -> DataTable:
             Field("difference", "difference, points", text=_points, none=""),
             Field("interval", text=_interval, none=""),
             Field("p_holm", "p", text="{:.2g}".format, none=""),
-            Field("judgement", "is", none="best"),
+            Field("judgement", none="best"),
             "parameters",
             "num_features",
             Field("ms_per_image", "ms an image"),

@@ -115,7 +115,7 @@ def learning_curve(
         for size, (taken, count) in enumerate(zip(TAKEN, counts, strict=True)):
             for repeat in range(count):
                 chosen = known[slices // taken == repeat]
-                is_wrong = wrong(part, chosen, probe.strength * len(known) / len(chosen))
+                is_wrong = wrong(part, chosen, probe.strength * (len(known) / len(chosen)))
                 errors[asked, size] += is_wrong / count
                 repeats[size, repeat] += is_wrong.sum() / len(labels)
                 sizes[size] += len(chosen) / count / len(probes)
