@@ -137,6 +137,7 @@ def _models(probed: Sequence[Probed], groups: Groups, folds: int) -> DataTable:
             row["judgement"] = _judged(row, len(groups))
         rows.append(row)
     share, balanced = Field("accuracy", metric=SHARE), Field("balanced_accuracy", metric=SHARE)
+    other: dict[str, Any] = {"none": "", "is_shown": len(probed) > 1}
     return DataTable(
         "models",
         [
@@ -144,10 +145,10 @@ def _models(probed: Sequence[Probed], groups: Groups, folds: int) -> DataTable:
             share,
             Field("accuracy_interval_95", "95 % interval", text=_shares),
             *([] if best.scores.has_equal_classes else [balanced]),
-            Field("difference", "difference, points", text=_points, none=""),
-            Field("interval", text=_interval, none=""),
-            Field("p_holm", "p", text="{:.2g}".format, none=""),
-            Field("judgement", none="best"),
+            Field("difference", "difference, points", text=_points, **other),
+            Field("interval", text=_interval, **other),
+            Field("p_holm", "p", text="{:.2g}".format, **other),
+            Field("judgement", **other | {"none": "best"}),
             "parameters",
             "num_features",
             Field("ms_per_image", "ms an image"),
