@@ -265,7 +265,7 @@ def test_a_flat_curve_promises_nothing(error):
 def test_the_committed_draws_hold_and_short_ones_agree():
     stored = json.loads(more_pictures.RESULT.read_text())
     every = stored["results"]["all"]
-    assert every["draws"] >= 30
+    assert every["draws"] >= 40
     assert every["interval holds"] >= 0.9
     assert abs(every["predicted gain"] - every["real gain"]) < 0.01
     assert max(stored["false differences"].values()) <= 0.06
