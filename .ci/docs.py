@@ -38,6 +38,7 @@ from experiments.statistics.tables import (
     deciding_campaigns,
     deciding_shares,
     fold_levels,
+    gains_of_more_pictures,
     levels,
     simulation,
 )
@@ -122,6 +123,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation-factorial-layernorm": partial(beside, "ablation-factorial", "no-layernorm"),
     "factorial-levels": levels,
     "fold-levels": fold_levels,
+    "more-pictures": gains_of_more_pictures,
     "looks": at_every_look,
     "deciding": deciding_shares,
     "deciding-campaigns": deciding_campaigns,

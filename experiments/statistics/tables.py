@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from experiments.statistics import deciding, factorial, folds, looks
+from experiments.statistics import deciding, factorial, folds, looks, more_pictures
 from experiments.statistics import simulation as studies
 from vitcli.runner.report.tables import markdown_grid
 
@@ -88,6 +88,29 @@ def levels() -> str:
 def fold_levels() -> str:
     """Return how often a study over folds finds a difference although there is none."""
     return _shares(folds.RESULT.read_text(), FOLDS)
+
+
+def gains_of_more_pictures() -> str:
+    """Return how often the interval of ``vitcli choose`` holds the gain of twice the images."""
+    stored = json.loads(more_pictures.RESULT.read_text())
+    rows = [
+        [
+            name,
+            str(found["draws"]),
+            *(f"{100 * found[key]:+.1f}" for key in ("real gain", "predicted gain")),
+            f"{100 * found['width']:.1f}",
+            f"{100 * found['interval holds']:.0f} %",
+        ]
+        for name, found in stored["results"].items()
+    ]
+    heads = ["images", "draws", "real gain, points", "predicted", "width", "interval holds"]
+    errs = stored["false differences"]
+    shares = ", ".join(f"{100 * share:.1f} % ({name})" for name, share in errs.items())
+    return (
+        f"{markdown_grid(heads, rows, range(1, len(heads)))}\n\n"
+        f"{stored['date']}, commit {stored['commit'][:9]}. Two models of equal accuracy are found"
+        f" to differ, at 5 %, in {shares} of {stored['studies']:,} drawn data sets each."
+    )
 
 
 def _shares(text: str, columns: Mapping[str, str], more: str = "") -> str:

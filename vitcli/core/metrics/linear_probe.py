@@ -42,24 +42,26 @@ def linear_probe(
     num_classes: int,
     *,
     strengths: Sequence[float] = STRENGTHS,
+    held_out: Tensor | None = None,
     on_fit: Callable[[int, int], None] = lambda done, most: None,
 ) -> LinearProbe:
     """Fit a linear layer to the frozen features (M, F) of training images.
 
     The penalty acts on features with mean 0 and deviation 1; the returned layer takes them as they
-    are. The strength of the penalty has the smallest cross-entropy on held-out training images;
-    with fewer than ``HELD_OUT`` images in a class it is ``DEFAULT_STRENGTH``. The layer is then
-    fitted to all training images. ``on_fit`` gets the number of fits that are done, and the largest
-    number that may be needed.
+    are. The strength of the penalty has the smallest cross-entropy on held-out training images,
+    by default one of ``HELD_OUT`` of each class; with fewer images in a class it is
+    ``DEFAULT_STRENGTH``. ``held_out`` (M,) are others. A single strength is taken as it is. The
+    layer is then fitted to all training images. ``on_fit`` gets the number of fits that are done,
+    and the largest number that may be needed.
     """
     mean, deviation = train.mean(0), train.std(0, correction=0)
     # a feature that is constant over the training images is only shifted
     deviation = torch.where(deviation > 1e-6 * mean.abs(), deviation, 1.0)
     train = (train - mean) / deviation
     labels = labels.clone()  # autograd saves no tensor of inference mode
-    out = folds(labels) == HELD_OUT - 1
-    is_chosen = bool(out.any())
-    strength, best = DEFAULT_STRENGTH, float("inf")
+    out = folds(labels) == HELD_OUT - 1 if held_out is None else held_out
+    is_chosen = len(strengths) > 1 and bool(out.any())
+    strength, best = DEFAULT_STRENGTH if len(strengths) > 1 else strengths[0], float("inf")
     fitted = fit_layers(train[~out], labels[~out], num_classes, strengths) if is_chosen else ()
     for done, (tried, layer) in enumerate(zip(strengths, fitted, strict=False), start=1):
         on_fit(done, len(strengths) + 1)

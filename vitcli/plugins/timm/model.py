@@ -5,6 +5,7 @@ K classes.
 """
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -251,9 +252,8 @@ def hub_file(name: str, offline: bool, on_message: Listener) -> Path:
     if not place:
         raise InputError(f"{PREFIX}{name} has no weights on the Hugging Face Hub; {to_type}")
     hub_name = config.hf_hub_filename or HUB_FILE
-    cached = hub.try_to_load_from_cache(place, hub_name)
-    if isinstance(cached, str):
-        return Path(cached)
+    if cached := cached_file(config):
+        return cached
     if is_offline(offline):
         raise InputError(f"{PREFIX}{name}: its weights are not on this computer; {to_type}")
     try:
@@ -334,4 +334,41 @@ def published_model(
     return spec, model
 
 
-WEIGHTS = PublishedWeights(first_file=first_file, load=load_timm, model=published_model)
+def cached_file(config: Any) -> Path | None:
+    """Return the weights of a configuration of timm, if they are in the cache of the Hub."""
+    import huggingface_hub as hub
+
+    place = config and config.hf_hub_id
+    file = place and hub.try_to_load_from_cache(place, config.hf_hub_filename or HUB_FILE)
+    return Path(file) if isinstance(file, str) else None
+
+
+def names_here() -> list[str]:
+    """Return the models whose published weights are in the cache of the Hub, by whole name."""
+    if find_spec("timm") is None:
+        return []
+    from huggingface_hub import constants
+
+    if not any(Path(constants.HF_HUB_CACHE).glob("models--*")):
+        return []  # timm takes seconds to import
+    import timm
+
+    return [name for name in timm.list_pretrained() if cached_file(timm.get_pretrained_cfg(name))]
+
+
+def download_bytes(name: str) -> int:
+    """Return the bytes of a model's weights in fp32; 0 if they are in the cache of the Hub."""
+    if cached_file(timm_config(name)):
+        return 0
+    with torch.device("meta"):
+        parameters = create_net(TimmSpec(name=name)).parameters()
+    return sum(4 * parameter.numel() for parameter in parameters)
+
+
+WEIGHTS = PublishedWeights(
+    first_file=first_file,
+    load=load_timm,
+    model=published_model,
+    here=names_here,
+    download_bytes=download_bytes,
+)

@@ -66,26 +66,45 @@ def divide(
     than MOST_COMPARED images, or if so many look alike that a class could not be spread, only the
     same pixels count. Images of one group of ``groups_of`` (name -> group) are always in one part.
     """
+    groups, digests = linked_images(images, class_names, folds, groups_of)
+    draws = [hashlib.sha256(b"%d " % number + digest).digest() for digest in digests]
+    return spread(groups, images.labels.tolist(), draws, folds)
+
+
+def linked_images(
+    images: Images, class_names: Sequence[str], folds: int, groups_of: Mapping[str, str]
+) -> tuple[np.ndarray, list[bytes]]:
+    """Return the number of each image's group, which ``divide`` keeps in one part, and its digest.
+
+    An InputError says which class has fewer groups than there are folds.
+    """
     digests, labels = pixel_digests(images.pixels), images.labels.tolist()
     given = _pairs_in_groups(images, groups_of)
     # Not in colour, because that would divide some data sets in another way than earlier versions:
     # a run of theirs would be measured on images that it has learned.
     alike = pairs_alike(images.pixels, in_colour=False) if len(images) <= MOST_COMPARED else []
     groups = _groups(digests, [*alike, *given])
-    if _fewest(groups, labels)[0] < folds:
+    if fewest_groups(groups, labels)[0] < folds:
         groups = _groups(digests, given)
-    fewest, label = _fewest(groups, labels)
+    fewest, label = fewest_groups(groups, labels)
     if fewest < folds:
         different = quantity(fewest, "group" if given else "different image")
         raise InputError(
             f"data.folds is {folds}, but class {class_names[label]!r} has only {different};"
             " add some, or use fewer folds"
         )
-    draws = [hashlib.sha256(b"%d " % number + digest).digest() for digest in digests]
+    return groups, digests
+
+
+def spread(groups: np.ndarray, labels: Sequence[int], draws: Sequence[bytes], folds: int) -> Tensor:
+    """Return the part of each image, (N,): each class is spread evenly, and no group is divided.
+
+    ``groups`` are numbers from 0; groups of one size are taken in the order of their ``draws``.
+    """
     ends = np.cumsum(np.bincount(groups))[:-1]
     members = [rows.tolist() for rows in np.split(np.argsort(groups, kind="stable"), ends)]
     members.sort(key=lambda rows: (-len(rows), min(draws[row] for row in rows)))
-    counts, parts = np.zeros((folds, len(class_names)), int), np.zeros(len(labels), int)
+    counts, parts = np.zeros((folds, max(labels) + 1), int), np.zeros(len(labels), int)
     for rows in members:  # to the part with the fewest images of these classes
         classes = [labels[row] for row in rows]
         part = min(range(folds), key=lambda k: (counts[k, classes].sum(), counts[k].sum()))
@@ -159,6 +178,7 @@ def _groups(digests: Sequence[bytes], alike: Sequence[tuple[int, int]]) -> np.nd
     return connected_components(links, directed=False)[1]
 
 
-def _fewest(groups: np.ndarray, labels: Sequence[int]) -> tuple[int, int]:
+def fewest_groups(groups: np.ndarray, labels: Sequence[int]) -> tuple[int, int]:
+    """Return the smallest number of groups that a class has, and this class."""
     seen = Counter(label for _, label in {*zip(groups.tolist(), labels, strict=True)})
     return min((count, label) for label, count in seen.items())

@@ -192,6 +192,10 @@ class PublishedWeights:
     """Copies the weights of a run or file into a model. A head for classes of other names stays."""
     model: Callable[[str, bool, Listener], tuple[ExperimentSpec, ImageModel]]
     """Returns the model of a name with its published weights, offline if asked."""
+    here: Callable[[], Sequence[str]]
+    """Returns the names of the models whose weights are on this machine."""
+    download_bytes: Callable[[str], int]
+    """Returns about how many bytes a name would download, without a connection; 0 for none."""
 
 
 def published_weights(family: str) -> PublishedWeights | None:
