@@ -135,6 +135,8 @@ def evaluate_run(
     outputs = task.outputs(trained.module, trained.images(split), flip=tta)
     scores = score_of(trained.run, outputs["logits"], outputs["labels"]) if row.classifies else None
     measured = task.measure(outputs)
+    if task.caveat:
+        trained.notes.append(f"note: {task.caveat}")
     if scores:
         if trained.record.new_head:
             trained.notes.append(f"note: {trained.run.name}: {UNTRAINED}")

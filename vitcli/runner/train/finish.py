@@ -44,6 +44,9 @@ def write_result(trainer: Trainer) -> None:
     run, training = trainer.run, trainer.training
     is_whole = trainer.step == training.num_steps or trainer.stopped_at
     outputs = trainer.test_outputs() if trainer.plan.measures_test else {}
+    held_out = held_out_outputs(trainer)
+    if held_out:
+        trainer.task.fitted = trainer.task.choose(held_out)
     measured = trainer.task.measure(outputs) if outputs else {}
     if run.last_step() != trainer.step or not steps(run.checkpoints):  # or no step was taken
         trainer.save()
@@ -55,7 +58,8 @@ def write_result(trainer: Trainer) -> None:
                 save_outputs(run.path / "predictions.npz", outputs)
             for hook in trainer.hooks:
                 hook.on_result(trainer, measured, batch)
-        result = build_result(trainer, batch, outputs, measured)
+        fitted = calibrate(trainer, held_out, outputs)
+        result = build_result(trainer, batch, outputs, measured, fitted)
     if not is_whole:
         epochs = trainer.spec.train.epochs
         about = {name: read_record(run).meta.get(name) for name in ABOUT}
@@ -66,6 +70,8 @@ def write_result(trainer: Trainer) -> None:
     if trainer.spec.code:
         warn_of_lost_state(trainer)
     warn_of_one_answer(trainer, outputs, measured)
+    if trainer.task.caveat:
+        trainer.request.on_message(f"note: {trainer.task.caveat}")
     run.set_result(result)
     run.set_status("finished", trainer.step)
 
@@ -81,16 +87,25 @@ def warn_of_lost_state(trainer: Trainer) -> None:
         )
 
 
-def calibrate(trainer: Trainer, outputs: Outputs) -> dict[str, float]:
+def held_out_outputs(trainer: Trainer) -> Outputs:
+    """Return the outputs for the validation images, if a trained model fits numbers to them."""
+    is_trained = trainer.step or trainer.spec.train.init_head == "probe"
+    is_fitted = trainer.row.classifies or trainer.row.answers
+    return (
+        trainer.outputs_of(trainer.data.val)
+        if trainer.data.val and is_fitted and is_trained
+        else {}
+    )
+
+
+def calibrate(trainer: Trainer, held_out: Outputs, outputs: Outputs) -> dict[str, float]:
     """Return thresholds of prediction sets, the temperature, and the test set's numbers with it.
 
     They are fitted to the validation images. Without them, without classes or before any training,
     nothing is returned; if no validation image is classified wrongly, there is no temperature.
     """
-    is_trained = trainer.step or trainer.spec.train.init_head == "probe"
-    if not (trainer.data.val and trainer.row.classifies and is_trained):
+    if not (held_out and trainer.row.classifies):
         return {}
-    held_out = trainer.outputs_of(trainer.data.val)
     logits, labels = held_out["logits"], held_out["labels"]
     fitted = {f"set_threshold_{share}": set_threshold(logits, labels, share) for share in COVERAGES}
     temperature = fit_temperature(logits, labels)
@@ -117,7 +132,11 @@ def warn_of_one_answer(trainer: Trainer, outputs: Outputs, measured: Mapping[str
 
 
 def build_result(
-    trainer: Trainer, batch: Batch, outputs: Outputs, measured: dict[str, float]
+    trainer: Trainer,
+    batch: Batch,
+    outputs: Outputs,
+    measured: Mapping[str, float],
+    fitted: Mapping[str, float],
 ) -> dict[str, Any]:
     """Return the content of result.json.
 
@@ -143,7 +162,8 @@ def build_result(
         f"best_val_{headline}": trainer.best[0] if measured_val else None,
         "best_val_step": trainer.best[1] if measured_val else None,
         **{f"train_{name}": last.get(f"train_{name}") for name in row.reports},
-        **calibrate(trainer, outputs),
+        **trainer.task.fitted,
+        **fitted,
         "parameters": training.parameters,
         "forward_flops": operations.forward,
         "train_flops": flops,
