@@ -97,7 +97,7 @@ class Multilabel(Task):
         )
 
     def answers(self, outputs: Outputs, class_names: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the labels that reach the threshold and their probabilities, the likeliest first."""
+        """Return the labels that reach the threshold, the likeliest first, and probabilities."""
         rows = []
         for shares in outputs["logits"].double().sigmoid().cpu():
             order = shares.argsort(descending=True, stable=True)

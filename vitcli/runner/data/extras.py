@@ -38,7 +38,7 @@ Cell = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnReader(ExtraReader):
-    """A column of a table of pictures in the place of ``label``, such as ``labels`` or ``target``."""
+    """A column of a table of pictures in the place of ``label``, such as ``labels``."""
 
     column: str
     """Its name in the first line of the table."""

@@ -150,7 +150,9 @@ class Predictor:
         """Return the answers of the task; None for a picture with an output that is not finite."""
         assert self.task, "a run has a task"
         outputs = self.task.outputs(self.task.module, self._images(pictures))
-        are_finite = torch.stack([t.isfinite().flatten(1).all(1) for t in outputs.values()]).all(0)
+        are_finite = torch.stack(
+            [t.isfinite().view(len(t), -1).all(1) for t in outputs.values()]
+        ).all(0)
         answers = self.task.answers(outputs, self.names)
         return [row if ok else None for row, ok in zip(answers, are_finite, strict=True)]
 

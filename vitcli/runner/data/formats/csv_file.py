@@ -5,7 +5,7 @@ A column that a plugin reads, such as ``labels``, may take the place of ``label`
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,14 +33,7 @@ def list_csv(
         written, label, split, group = cells
         if not exact:
             written, label, split, group = (unguarded(cell.rstrip()) for cell in cells)
-        picture = os.path.normpath(root / written)
-        if not picture.startswith(os.path.join(root, "")):
-            where = f"{printable(written)} is outside the folder of the file"
-            raise InputError(f"{at}: {where}; move the file to a folder above all pictures")
-        if picture in lines:
-            raise InputError(f"{at}: {printable(written)} was named before; keep one line")
-        if not os.path.isfile(picture):
-            raise InputError(f"{at}: there is no picture {printable(picture)}")
+        picture = picture_at(at, written, root, lines)
         if not label and kind is None:
             raise InputError(f"{at}: the label is empty")
         if split and not split_of(split):
@@ -58,6 +51,18 @@ def list_csv(
     else:
         folder = _listed_by_column(kind, path, root, lines, class_names, places)
     return replace(folder, notes=(*folder.notes, *not_used(path, unused)))
+
+
+def picture_at(at: str, written: str, root: Path, named: Container[str]) -> str:
+    picture = os.path.normpath(root / written)
+    if not picture.startswith(os.path.join(root, "")):
+        where = f"{printable(written)} is outside the folder of the file"
+        raise InputError(f"{at}: {where}; move the file to a folder above all pictures")
+    if picture in named:
+        raise InputError(f"{at}: {printable(written)} was named before; keep one line")
+    if not os.path.isfile(picture):
+        raise InputError(f"{at}: there is no picture {printable(picture)}")
+    return picture
 
 
 def column_in(path: Path, exact: bool) -> ColumnReader | None:
