@@ -61,7 +61,6 @@ def predict(
     notes: list[str] = []
     predictor = Predictor(chosen, device, on_message=notes.append)
     say(describe_model(predictor.run, predictor.spec))
-    threshold = None if coverage is None else predictor.set_threshold(coverage)
     files = picture_files(images, say)
     if predictor.answers:
         named = {"--top": top, "--reject": reject, "--coverage": coverage}
@@ -74,6 +73,7 @@ def predict(
             notes.append(f"note: {predictor.task.caveat}")
         finish(replace(report, notes=notes), failures, len(files), form)
         return
+    threshold = None if coverage is None else predictor.set_threshold(coverage)
     shown = top or (5 if len(files) == 1 else 1)
     found = predictor.predict_each(files, max(2, shown), fit, reject or 0, threshold)
     done = list(counted(found, len(files), "predicting"))
