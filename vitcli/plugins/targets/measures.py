@@ -1,4 +1,4 @@
-"""Metrics of several labels at once. Axes: N images, K classes."""
+"""Metrics of several labels at once, and of numbers. Axes: N images, K classes."""
 
 import torch
 from torch import Tensor
@@ -56,3 +56,14 @@ def f1_scores(is_accepted: Tensor, is_right: Tensor) -> tuple[float, float]:
     total = (is_accepted.double() + is_right).sum(0)
     macro = (both[total > 0] / total[total > 0]).mean()
     return float(both.sum() / total.sum()), float(macro)
+
+
+def measure_errors(predictions: Tensor, targets: Tensor) -> dict[str, float]:
+    """Return errors in the unit of the targets (N,), and R2 unless all targets are equal."""
+    error = predictions - targets
+    measured = {
+        "absolute_error": error.abs().mean().item(),
+        "rmse": error.square().mean().sqrt().item(),
+    }
+    spread = (targets - targets.mean()).square().sum()
+    return measured | ({"r2": (1 - error.square().sum() / spread).item()} if spread else {})

@@ -22,23 +22,13 @@ r2 = Metric(name="r2", label="R2", short_digits=3)
 """1 minus the squared error by that of always answering the mean target of these images."""
 
 
-class TargetsSpec(TaskSpec):
-    """Fields of tasks that learn other numbers of an image than its one class."""
-
-    def check(self, model: ModelSpec, data: DataSpec, train: TrainSpec) -> None:
-        if train.label_smoothing:
-            raise ValueError(
-                f"train.label_smoothing: task {self.name!r} has no one label to smooth; set it to 0"
-            )
-
-
-class MultilabelSpec(TargetsSpec):
+class MultilabelSpec(TaskSpec):
     """Classification of images that have several labels, or none."""
 
     name: Literal["multilabel"] = "multilabel"
 
 
-class RegressSpec(TargetsSpec):
+class RegressSpec(TaskSpec):
     """A number of each image, such as an age or a count."""
 
     name: Literal["regress"] = "regress"
@@ -51,7 +41,6 @@ class RegressSpec(TargetsSpec):
         return ("target",)
 
     def check(self, model: ModelSpec, data: DataSpec, train: TrainSpec) -> None:
-        super().check(model, data, train)
         if data.augment.mixes:
             field = "mixup" if data.augment.mixup > 0 else "cutmix"
             raise ValueError(

@@ -13,7 +13,12 @@ from vitcli.core.metrics.classification import compute_logits
 from vitcli.core.models.image_model import ImageModel, build_model
 from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.spec import ExperimentSpec
-from vitcli.plugins.targets.measures import best_threshold, f1_scores, mean_average_precision
+from vitcli.plugins.targets.measures import (
+    best_threshold,
+    f1_scores,
+    mean_average_precision,
+    measure_errors,
+)
 from vitcli.plugins.targets.spec import RegressSpec
 
 HALF = 0.5
@@ -180,15 +185,10 @@ class Regress(Task):
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
         """Return errors in the unit of the targets, R2 unless all are equal, and the loss."""
-        predictions, targets = checked(outputs["predictions"]), outputs["targets"].double().cpu()
-        squared = (predictions - targets).square().mean()
-        spread, std = targets.var(correction=0), self.regressor.std.double().cpu()
-        measured = {
-            "loss": self._loss(predictions / std, targets / std).item(),
-            "absolute_error": (predictions - targets).abs().mean().item(),
-            "rmse": squared.sqrt().item(),
-        }
-        return measured | ({"r2": (1 - squared / spread).item()} if spread else {})
+        predictions, targets = (checked(outputs[name]) for name in ("predictions", "targets"))
+        std = self.regressor.std.double().cpu()
+        loss = self._loss(predictions / std, targets / std).item()
+        return {"loss": loss, **measure_errors(predictions, targets)}
 
     def answers(self, outputs: Outputs, class_names: Sequence[str]) -> list[dict[str, Any]]:
         return [{"target": number} for number in outputs["predictions"].tolist()]
