@@ -111,7 +111,7 @@ def test_bad_pictures_and_options_lose_no_answer(fit, colours, here):
         assert "'multilabel' has no likeliest class" in said(
             2, "predict", "run", colours / "0.png", option
         )
-    assert "no classes" in said(2, "eval", "run", "--review")
+    assert "no one class" in said(2, "eval", "run", "--review")
     assert "--probe learns classes" in said(2, "eval", "run", "--probe", "knn")
 
 

@@ -42,7 +42,7 @@ def probe_run(
     if split == "train":
         raise ConfigError("--probe learns from the training images; take --split test or val")
     run = load_trained_run(name, **options)
-    if column := column_of(run.data.train):
+    if column := column_of(run.data.train.extra):
         raise ConfigError(
             f"--probe learns classes, and {run.spec.data.name} has {column.column!r} instead; type:"
             f" {run.run.command('eval')}"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vitcli.core.data.source import DataSet, Images
 from vitcli.runner.data.arrays import arranged
-from vitcli.runner.data.extras import EXTRAS, ColumnReader
+from vitcli.runner.data.extras import column_of
 from vitcli.runner.data.labels import same_class
 from vitcli.runner.data.listing import PictureFolder
 from vitcli.runner.errors import InputError
@@ -48,8 +48,7 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
         known.setdefault(composed(name).strip(), []).append(name)
     classes = [*map(same_class, folder.class_names)]
     corrections = dict[str, int | Tensor | None]()
-    readers = (EXTRAS[kind] for kind in folder.extra)
-    column = next((row for row in readers if isinstance(row, ColumnReader)), None)
+    column = column_of(folder.extra)
     for at, written, label in csv_lines(corrections_file(file, folder), CORRECTIONS):
         forms = known.get(composed(written), [])
         names = [name for name in forms if name.strip() == written] or forms

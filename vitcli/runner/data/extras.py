@@ -4,14 +4,14 @@ Axes: N pictures, K classes or numbers of a picture.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from vitcli.core.data.source import DataSet, Images
+from vitcli.core.data.source import DataSet
 from vitcli.core.spec import TaskSpec
 from vitcli.plugin import Registry
 from vitcli.runner.errors import ConfigError, InputError
@@ -95,15 +95,15 @@ def columns() -> dict[str, str]:
     return {row.column: kind for kind, row in EXTRAS.items() if isinstance(row, ColumnReader)}
 
 
-def column_of(images: Images) -> ColumnReader | None:
+def column_of(extra: Mapping[str, Tensor]) -> ColumnReader | None:
     """Return the column whose numbers images have instead of one label each."""
-    rows = (EXTRAS.get(kind) for kind in images.extra)
+    rows = (EXTRAS.get(kind) for kind in extra)
     return next((row for row in rows if isinstance(row, ColumnReader)), None)
 
 
 def refuse_other_task(task: TaskSpec, data: DataSet) -> None:
     """Refuse a task that would take the strata of ``rarest_classes`` for labels."""
-    row = column_of(data.train)
+    row = column_of(data.train.extra)
     if row and task.row.uses_labels and task.name != row.task:
         raise ConfigError(
             f"task.name: {printable(data.name)} has a column {row.column!r}, which only task"
@@ -123,10 +123,10 @@ def rarest_classes(numbers: Tensor) -> list[int]:
     return labels
 
 
-def images_by_class(images: Images, num_classes: int) -> list[int]:
+def images_by_class(extra: Mapping[str, Tensor], labels: Tensor, num_classes: int) -> list[int]:
     """Return the number of images of each class; an image counts for all its classes."""
-    for kind, numbers in images.extra.items():
-        row = EXTRAS.get(kind)
-        if isinstance(row, ColumnReader) and row.is_classes:
-            return [int(count) for count in (numbers > 0).sum(0)]
-    return [int(count) for count in images.labels.bincount(minlength=num_classes)]
+    row, counts = column_of(extra), labels.bincount(minlength=num_classes)
+    if row and row.is_classes:
+        (numbers,) = extra.values()
+        counts = numbers.sum(0).long()
+    return [int(count) for count in counts]

@@ -331,7 +331,7 @@ def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
     label: dict[str, int] = {}
     for images in filter(None, (data.train, data.test, data.val)):
         label |= zip(images.names, images.labels.tolist(), strict=True)
-    counts = images_by_class(data.test, data.num_classes)
+    counts = images_by_class(data.test.extra, data.test.labels, data.num_classes)
     untested = [name for name, count in zip(data.class_names, counts, strict=True) if not count]
     notes = [f"note: no test picture of {printable(name)!r}" for name in untested]
     if decoded.kept_area < 1 - MOST_LOST:
