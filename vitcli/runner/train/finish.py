@@ -7,7 +7,6 @@ from vitcli.core import ranks
 from vitcli.core.data.batches import Batch
 from vitcli.core.metric import METRICS
 from vitcli.core.metrics.classification import measure_logits
-from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_threshold
 from vitcli.core.objectives.objective import Outputs
 from vitcli.runner.evaluate.weights import load_module
 from vitcli.runner.experiment.build import without_memory
@@ -44,9 +43,7 @@ def write_result(trainer: Trainer) -> None:
     run, training = trainer.run, trainer.training
     is_whole = trainer.step == training.num_steps or trainer.stopped_at
     outputs = trainer.test_outputs() if trainer.plan.measures_test else {}
-    held_out = held_out_outputs(trainer)
-    if held_out:
-        trainer.task.fitted = trainer.task.choose(held_out)
+    trainer.task.fitted = chosen_numbers(trainer)
     measured = trainer.task.measure(outputs) if outputs else {}
     if run.last_step() != trainer.step or not steps(run.checkpoints):  # or no step was taken
         trainer.save()
@@ -58,8 +55,7 @@ def write_result(trainer: Trainer) -> None:
                 save_outputs(run.path / "predictions.npz", outputs)
             for hook in trainer.hooks:
                 hook.on_result(trainer, measured, batch)
-        fitted = calibrate(trainer, held_out, outputs)
-        result = build_result(trainer, batch, outputs, measured, fitted)
+        result = build_result(trainer, batch, outputs, measured)
     if not is_whole:
         epochs = trainer.spec.train.epochs
         about = {name: read_record(run).meta.get(name) for name in ABOUT}
@@ -87,36 +83,22 @@ def warn_of_lost_state(trainer: Trainer) -> None:
         )
 
 
-def held_out_outputs(trainer: Trainer) -> Outputs:
-    """Return the outputs for the validation images, if a trained model fits numbers to them."""
+def chosen_numbers(trainer: Trainer) -> dict[str, float]:
+    """Return what the validation images choose for a trained model that answers for pictures."""
     is_trained = trainer.step or trainer.spec.train.init_head == "probe"
-    is_fitted = trainer.row.classifies or trainer.row.answers
-    return (
-        trainer.outputs_of(trainer.data.val)
-        if trainer.data.val and is_fitted and is_trained
-        else {}
-    )
-
-
-def calibrate(trainer: Trainer, held_out: Outputs, outputs: Outputs) -> dict[str, float]:
-    """Return thresholds of prediction sets, the temperature, and the test set's numbers with it.
-
-    They are fitted to the validation images. Without them, without classes or before any training,
-    nothing is returned; if no validation image is classified wrongly, there is no temperature.
-    """
-    if not (held_out and trainer.row.classifies):
+    answers = trainer.row.classifies or trainer.row.answers
+    if not (trainer.data.val and answers and is_trained):
         return {}
-    logits, labels = held_out["logits"], held_out["labels"]
-    fitted = {f"set_threshold_{share}": set_threshold(logits, labels, share) for share in COVERAGES}
-    temperature = fit_temperature(logits, labels)
-    if temperature is None:
-        return fitted
-    fitted["temperature"] = temperature
-    if outputs:
-        scaled = outputs["logits"] / temperature
-        measured = measure_logits(scaled, outputs["labels"])
-        fitted |= {f"calibrated_{n}": measured[n] for n in ("loss", "calibration_error")}
-    return fitted
+    return trainer.task.choose(trainer.outputs_of(trainer.data.val))
+
+
+def calibrated_numbers(trainer: Trainer, outputs: Outputs) -> dict[str, float]:
+    """Return the test set's numbers with the temperature, if there is one."""
+    temperature = trainer.task.fitted.get("temperature")
+    if temperature is None or not outputs:
+        return {}
+    measured = measure_logits(outputs["logits"] / temperature, outputs["labels"])
+    return {f"calibrated_{name}": measured[name] for name in ("loss", "calibration_error")}
 
 
 def warn_of_one_answer(trainer: Trainer, outputs: Outputs, measured: Mapping[str, float]) -> None:
@@ -132,11 +114,7 @@ def warn_of_one_answer(trainer: Trainer, outputs: Outputs, measured: Mapping[str
 
 
 def build_result(
-    trainer: Trainer,
-    batch: Batch,
-    outputs: Outputs,
-    measured: Mapping[str, float],
-    fitted: Mapping[str, float],
+    trainer: Trainer, batch: Batch, outputs: Outputs, measured: dict[str, float]
 ) -> dict[str, Any]:
     """Return the content of result.json.
 
@@ -163,7 +141,7 @@ def build_result(
         "best_val_step": trainer.best[1] if measured_val else None,
         **{f"train_{name}": last.get(f"train_{name}") for name in row.reports},
         **trainer.task.fitted,
-        **fitted,
+        **calibrated_numbers(trainer, outputs),
         "parameters": training.parameters,
         "forward_flops": operations.forward,
         "train_flops": flops,
