@@ -96,7 +96,9 @@ def _listed_by_column(
     cells: list[Cell] = [(places[row], written[row]) for row in order]
     names, trained = kind.read_cells(cells[:num_train], class_names)
     numbers = torch.cat([trained, kind.read_cells(cells[num_train:], names)[1]])
-    facts = hashlib.sha256(repr((kind.column, written, splits, groups)).encode())
+    facts = hashlib.sha256(
+        repr((kind.column, written, splits, groups)).encode(errors="surrogateescape")
+    )
     return PictureFolder(
         root=root,
         class_names=names,
