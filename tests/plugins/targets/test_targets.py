@@ -71,6 +71,22 @@ def test_labels_of_mixed_images_are_mixed_as_classes_are(kind):
     assert ((batches[1]["targets"] > 0) & (batches[1]["targets"] < 1)).any()
 
 
+def test_answers_are_the_labels_that_reach_the_chosen_threshold():
+    images = Images(torch.zeros(8, 3, 8, 8, dtype=torch.uint8), torch.arange(8) % 3)
+    task, _ = task_of("multilabel", images)
+    shares = torch.tensor([[0.45, 0.3, 0.6], [0.1, 0.2, 0.3]])
+    outputs = {"logits": shares.logit(), "targets": torch.tensor([[1.0, 0, 1], [0, 0, 0]])}
+    assert "probability of 0.5" in task.caveat
+    for threshold, first in ((0.5, ["red"]), (0.4, ["red", "blue"])):
+        rows = task.answers(outputs, NAMES)
+        assert [row["labels"] for row in rows] == [first, []]
+        assert rows[0]["probabilities"] == pytest.approx([0.6, 0.45][: len(first)])
+        assert task.measure(outputs)["micro_f1"] == pytest.approx(1 if threshold < 0.5 else 2 / 3)
+        task.fitted = task.choose(outputs)
+    assert task.fitted["threshold"] == pytest.approx(0.375)
+    assert not task.caveat
+
+
 def test_a_trained_multilabel_run_is_measured_and_answers(fit, colours):
     record = fit("multilabel", "run", {"data.val_split": 20})
     result, run = record.result, record.folder.path
