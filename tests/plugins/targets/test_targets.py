@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def task_of(name: str, images: Images, **augment: object):
     model = {"img_size": (8, 8), "in_chans": 3, "num_classes": 3, "patch_size": 4}
     whole = {"task": {"name": name}, "data": data, "model": model, "train": {"batch_size": 8}}
     spec = ExperimentSpec.model_validate_json(json.dumps(whole))
-    about = {"mean": (0.5,) * 3, "std": (0.5,) * 3, "data_hash": ""}
+    about: dict[str, Any] = {"mean": (0.5,) * 3, "std": (0.5,) * 3, "data_hash": ""}
     known = DataSet(name="mine", class_names=NAMES, train=images, test=images, **about)
     return task_class(spec)(spec, filled_module(spec, known)), known
 
