@@ -14,8 +14,8 @@ from vitcli.runner.experiment.yaml_text import read_mapping
 EVERY = (
     *("bench", "choose", "clip", "data_check", "decide", "dino", "distil", "explain"),
     *("exports", "factorial", "faithfulness", "fusion", "hf", "lejepa", "live", "mae", "page"),
-    *("parquet", "probe", "ray", "review", "search", "slurm", "ssat", "table", "timm"),
-    *("trackers", "views", "weights"),
+    *("parquet", "probe", "ray", "review", "search", "slurm", "ssat", "table", "targets"),
+    *("timm", "trackers", "views", "weights"),
 )
 """The names of vitcli's plugins, also of those whose folders are deleted."""
 FILES = {

@@ -52,6 +52,19 @@ def draw_gratings(place: Path) -> None:
                 Image.fromarray(pixels.clip(0, 255).astype("uint8")).save(folder / f"{i}.png")
 
 
+def draw_targets(place: Path) -> Path:
+    """Write a table with a number of each picture: 0 to 5, and 100 more for standing bars."""
+    paths = sorted(place.glob("*/*/*.png"))
+    lines = [
+        f"{path.relative_to(place)},{int(path.stem) % 6 + 100 * (path.parent.name == 'standing')}"
+        f",{path.parts[-3]}"
+        for path in paths
+    ]
+    table = place / "targets.csv"
+    table.write_text("\n".join(["path,target,split", *lines]) + "\n")
+    return table
+
+
 class TinyTask:
     def __init__(self, name: str, place: Path) -> None:
         self.name, self.row, self.place = name, row_of(name), place
@@ -63,9 +76,12 @@ class TinyTask:
             fields["teacher"] = str(place / "teacher")
             if not (place / "teacher").exists():
                 TinyTask("classify", place).finished(fields["teacher"])
+        self.data = f"imagefolder:{self.pictures}"
+        """The pictures with their classes."""
+        own = f"csv:{draw_targets(self.pictures)}" if name == "regress" else self.data
         self.path = place / f"{name}.yaml"
         whole = {section: dict(values) for section, values in EXPERIMENT.items()}
-        whole |= {"task": fields, "data": {"name": f"imagefolder:{self.pictures}"}}
+        whole |= {"task": fields, "data": {"name": own}}
         self.path.write_text(json.dumps(whole))  # JSON is YAML, too
         for field, value in self.accepted(OPTIONAL).items():
             section, _, key = field.partition(".")

@@ -185,13 +185,17 @@ def trained(here, workshop) -> Path:
             shutil.copytree(pictures / split / old, here / "my leaves" / split / new)
     Path("corrections.csv").write_text("file,label\ntrain/dark/1.png,bright\n")
     Path("copies.csv").write_text("file,label\ntest/beech/1.png,\n")
+    paths = [str(path.relative_to(here)) for path in sorted(pictures.glob("*/*/*.png"))]
+    for table, column, cells in (("labels", "labels", ("a", "a;b")), ("ages", "target", "37")):
+        lines = [f"{path},{cells['bright' in path]}" for path in paths]
+        Path(f"{table}.csv").write_text("\n".join([f"path,{column}", *lines]))
     study = (ROOT / "docs/tutorials/first-ablation.md").read_text()
     Path("pool.yaml").write_text(study.split("```yaml\n")[1].split("```")[0])
     shared = workshop / "quickstart"
     if not (shared / "result.json").exists():
         printed("train", "--epochs", 1, "--limit-batches", 2, "-o", shared)
     shutil.copytree(shared, "runs/quickstart/train/seed0")
-    for name in ("pets", "leaves"):
+    for name in ("pets", "leaves", "tags"):
         shutil.copytree(shared, f"runs/{name}")
     shutil.copy(ROOT / "experiments" / "quickstart.yaml", "mine.yaml")
     return here

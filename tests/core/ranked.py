@@ -30,6 +30,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "dino": {"num_prototypes": 16, "hidden_dim": 12, "bottleneck_dim": 8, "local_size": 8},
     "lejepa": {"proj_dim": 6, "hidden_dim": 12, "num_slices": 8, "local_size": 8},
     "clip": {"text_dim": 16, "text_depth": 1, "joint_dim": 8},
+    "multilabel": {},
+    "regress": {},
     "fusion": {"sound_patch_size": 16, "fusion": "late", "modality_dropout": 0.0},
 }
 """Task -> fields that make it small."""
@@ -48,6 +50,7 @@ CASES: dict[str, Changes] = {
     "classify": of_task("classify", train={"epochs": 2}),
     "mixing": {"augment": MIXES},
     "policy": {"augment": {"policy": "rand_augment"}},
+    "mixed labels": of_task("multilabel", augment=MIXES),
     "mixing in parts": {"augment": MIXES, "train": {"accumulate": 2}},
     "clip in parts": of_task("clip", train={"accumulate": 2}),
     "early": of_task("fusion", {"fusion": "early", "modality_dropout": 0.0}),

@@ -19,10 +19,11 @@ SIZES = BASE.model_dump()
 
 
 def data_set(count: int = 64) -> DataSet:
-    """Return random images, with labels that follow from them."""
+    """Return random images, with labels that follow from them, and as a target their mean level."""
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(256, (count, 3, 16, 16), dtype=torch.uint8, generator=generator)
-    images = Images(pixels, pixels.flatten(1).float().mean(1).argsort() % 5)
+    levels = pixels.flatten(1).float().mean(1)
+    images = Images(pixels, levels.argsort() % 5, {"target": (levels - 127)[:, None]})
     facts: dict[str, Any] = {"name": "random", "class_names": tuple("abcde"), "data_hash": ""}
     return DataSet(**facts, train=images, test=images, mean=HALF, std=HALF)
 

@@ -1,4 +1,4 @@
-"""Judge: scikit-learn. It decides accuracies, macro-F1, cross-entropy, precision and recall."""
+"""Judge: scikit-learn. It decides scores of classifications, also of several labels, and R2."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from torch import Tensor
 from tests.judges.conftest import Judge
 from vitcli.core.metrics.classification import measure_logits, score
 
-JUDGE = Judge("scikit-learn", "BSD-3-Clause", "scores of classifications", "sklearn")
+JUDGE = Judge("scikit-learn", "BSD-3-Clause", "scores of classifications and numbers", "sklearn")
 CASES = {"unequal": (0.7, 0.2, 0.06, 0.04), "no prediction of one": (0.5, 0.3, 0.2)}
 SCORES: dict[str, Callable[..., Any]] = {
     "accuracy": lambda m, labels, guess, _: m.accuracy_score(labels, guess),
@@ -50,3 +50,78 @@ def test_scores_are_those_of_scikit_learn(agree, name, metric):
         return SCORES[metric](metrics, labels, logits.argmax(1), logits)
 
     agree(f"{metric}, classes {name}", ours[metric], theirs)
+
+
+THRESHOLD = 0.4
+SETS: dict[str, Callable[..., Any]] = {
+    "mean_average_precision": lambda m, is_right, shares: m.average_precision_score(
+        is_right[:, is_right.any(0)], shares[:, is_right.any(0)], average="macro"
+    ),
+    "micro_f1": lambda m, is_right, shares: m.f1_score(
+        is_right, shares >= THRESHOLD, average="micro"
+    ),
+    "macro_f1": lambda m, is_right, shares: m.f1_score(
+        is_right[:, is_right.any(0)], (shares >= THRESHOLD)[:, is_right.any(0)], average="macro"
+    ),
+}
+NUMBERS: dict[str, Callable[..., Any]] = {
+    "absolute_error": lambda m, targets, guess: m.mean_absolute_error(targets, guess),
+    "rmse": lambda m, targets, guess: m.root_mean_squared_error(targets, guess),
+    "r2": lambda m, targets, guess: m.r2_score(targets, guess),
+}
+
+
+def label_sets(levels: int) -> tuple[Tensor, Tensor]:
+    """Return probabilities (300, 5) of so many levels, and labels; no image has the last class.
+
+    It has no accepted probability either, so that it does not count for macro-F1.
+    """
+    generator = np.random.default_rng(levels)
+    is_right = generator.random((300, 5)) < (0.05, 0.2, 0.5, 0.9, 0.0)
+    shares = (generator.random((300, 5)) + 0.6 * is_right) / 1.6
+    shares[:, -1] *= 0.2
+    return torch.from_numpy(np.round(shares * levels) / levels), torch.from_numpy(is_right)
+
+
+def guesses() -> tuple[Tensor, Tensor]:
+    generator = np.random.default_rng(0)
+    targets = generator.normal(40, 12, 300)
+    return torch.from_numpy(targets + generator.normal(1, 6, 300)), torch.from_numpy(targets)
+
+
+def scores_of_sets(shares: Tensor, is_right: Tensor) -> dict[str, float]:
+    from vitcli.plugins.targets.measures import f1_scores, mean_average_precision
+
+    micro, macro = f1_scores(shares >= THRESHOLD, is_right)
+    average = mean_average_precision(shares, is_right)
+    return {"mean_average_precision": average, "micro_f1": micro, "macro_f1": macro}
+
+
+@pytest.mark.plugin("targets")
+@pytest.mark.parametrize("levels", [8, 10**6])
+@pytest.mark.parametrize("metric", SETS)
+def test_scores_of_several_labels_are_those_of_scikit_learn(agree, metric, levels):
+    shares, is_right = label_sets(levels)
+
+    def theirs() -> Any:
+        from sklearn import metrics
+
+        return SETS[metric](metrics, is_right.numpy(), shares.numpy())
+
+    ours = scores_of_sets(shares, is_right)[metric]
+    agree(f"{metric}, several labels, {levels} levels", ours, theirs, 1e-6)
+
+
+@pytest.mark.plugin("targets")
+@pytest.mark.parametrize("metric", NUMBERS)
+def test_errors_of_numbers_are_those_of_scikit_learn(agree, metric):
+    from vitcli.plugins.targets.measures import measure_errors
+
+    predictions, targets = guesses()
+
+    def theirs() -> Any:
+        from sklearn import metrics
+
+        return NUMBERS[metric](metrics, targets.numpy(), predictions.numpy())
+
+    agree(f"{metric} of numbers", measure_errors(predictions, targets)[metric], theirs, 1e-6)

@@ -95,11 +95,11 @@ def info(
 
 
 def report_of(status: "DataStatus", data: "DataSet") -> Report:
+    from vitcli.runner.data.extras import images_by_class
+
     note = CATALOGUE[data.name].note if data.name in CATALOGUE else None
-    counts = [
-        images.labels.bincount(minlength=data.num_classes).tolist()
-        for images in (data.train, data.test)
-    ]
+    splits = [(images.extra, images.labels) for images in (data.train, data.test)]
+    counts = [images_by_class(*split, data.num_classes) for split in splits]
     place = where(status)
     decoded = place.pop("decoded")
     pixels = "(of the training images, pixels from 0 to 1)"

@@ -1,5 +1,6 @@
 """`vitcli predict`: classification of pictures."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -9,7 +10,8 @@ from vitcli.cli import options as shared
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import TOP_HELP, exclude, with_code, with_example
-from vitcli.runner.errors import summarize_failures
+from vitcli.runner.errors import ConfigError, InputError, summarize_failures
+from vitcli.runner.report.report import Report
 
 Top = Annotated[
     int | None, Option(min=1, help=TOP_HELP, show_default="5, or 1 for several pictures")
@@ -42,7 +44,12 @@ def predict(
     """Show the most likely classes of pictures, or of folders."""
     from vitcli.cli.live import counted
     from vitcli.runner.data.folder import picture_files
-    from vitcli.runner.evaluate.predict import Predictor, describe_model, report_of
+    from vitcli.runner.evaluate.predict import (
+        Predictor,
+        describe_model,
+        report_of,
+        report_of_answers,
+    )
     from vitcli.runner.evaluate.scores import why_uncalibrated
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.run.folder import find_run
@@ -54,20 +61,36 @@ def predict(
     notes: list[str] = []
     predictor = Predictor(chosen, device, on_message=notes.append)
     say(describe_model(predictor.run, predictor.spec))
-    threshold = None if coverage is None else predictor.set_threshold(coverage)
     files = picture_files(images, say)
+    if predictor.answers:
+        named = {"--top": top, "--reject": reject, "--coverage": coverage}
+        if unread := next((option for option, value in named.items() if value is not None), ""):
+            raise ConfigError(f"{unread}: task {predictor.spec.task.name!r} has no likeliest class")
+        rows = list(counted(predictor.answer_each(files, fit), len(files), "predicting"))
+        failures = [row["error"] for row in rows if row["error"]]
+        report = report_of_answers(str(chosen.path), rows, predictor.answers)
+        if predictor.task and predictor.task.caveat:
+            notes.append(f"note: {predictor.task.caveat}")
+        finish(replace(report, notes=notes), failures, len(files), form)
+        return
+    threshold = None if coverage is None else predictor.set_threshold(coverage)
     shown = top or (5 if len(files) == 1 else 1)
     found = predictor.predict_each(files, max(2, shown), fit, reject or 0, threshold)
     done = list(counted(found, len(files), "predicting"))
     failures = [prediction.error for prediction in done if prediction.error]
-    if failures and len(files) == 1:
-        raise failures[0]
-    for error in failures:
-        say(f"error: {error}")
     judged = reject is not None or coverage is not None
     report = report_of(str(chosen.path), done, shown, judged)
     if reject is not None and (reason := why_uncalibrated(read_record(chosen))):
         notes.append(f"note: the probabilities are not calibrated: {reason}")
-    emit_report(replace(report, notes=notes), form)
+    finish(replace(report, notes=notes), failures, len(files), form)
+
+
+def finish(report: Report, failures: Sequence[InputError], num_files: int, form: str) -> None:
+    """Emit the report, and say which pictures have no answer."""
+    if failures and num_files == 1:
+        raise failures[0]
+    for error in failures:
+        say(f"error: {error}")
+    emit_report(report, form)
     if failures:
-        raise summarize_failures(failures, len(files), "images could not be read")
+        raise summarize_failures(failures, num_files, "images could not be read")

@@ -230,7 +230,7 @@ def run(experiment: "Experiment", request: "Request", form: str) -> None:
         facts = facts_so_far(record)
         following = request.resume_command(record.folder)
     else:
-        is_own = spec.train.init and own_path(spec.data.name)
+        is_own = spec.train.init and own_path(spec.data.name) and spec.task.row.classifies
         verb = "eval --review" if is_own and has_option("eval", "review") else "eval"
         following = record.folder.command(verb, request.data_dir, request.device)
         facts = final_facts(record)

@@ -14,6 +14,7 @@ from tests.same_run import assert_same_run
 from vitcli import load_model
 from vitcli.cli.live import TrainingDisplay
 from vitcli.core.metrics.confidence import COVERAGES, set_threshold
+from vitcli.core.objectives import classify
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, DivergedError
@@ -25,7 +26,6 @@ from vitcli.runner.run.record import RunRecord, read_record
 from vitcli.runner.run.verify import verify_run
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.states import trial_state
-from vitcli.runner.train import finish
 
 EARLY = {"data.val_split": 16, "train.early_stopping": 2, "train.epochs": 6}
 
@@ -157,7 +157,7 @@ def test_an_epoch_that_beats_the_probe_is_kept(from_probe, script):
 
 
 def test_the_temperature_scales_what_predict_says(tiny, pictures, monkeypatch):
-    monkeypatch.setattr(finish, "fit_temperature", lambda logits, labels: 4.0)
+    monkeypatch.setattr(classify, "fit_temperature", lambda logits, labels: 4.0)
     found = train(tiny, "run", {"data.val_split": 16, "train.epochs": 1})
     assert found.result["temperature"] == 4
     assert found.result["calibrated_loss"] != found.result["test_loss"]

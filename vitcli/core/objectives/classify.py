@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from vitcli.core.data.batches import Batch, EpochPlan, balanced_order
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import logits_and_labels, measure_logits
+from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_threshold
 from vitcli.core.models.image_model import build_model
 from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.spec import ExperimentSpec
@@ -74,6 +75,18 @@ class Classify(Task):
         """Return ``logits`` (N, K) in fp32 and ``labels`` (N,)."""
         logits, labels = logits_and_labels(module, images, self.spec)
         return {"logits": logits, "labels": labels}
+
+    def choose(self, outputs: Outputs) -> dict[str, float]:
+        """Return thresholds of prediction sets, and the temperature if there is one.
+
+        If no validation image is classified wrongly, there is none.
+        """
+        logits, labels = outputs["logits"], outputs["labels"]
+        fitted = {
+            f"set_threshold_{each}": set_threshold(logits, labels, each) for each in COVERAGES
+        }
+        temperature = fit_temperature(logits, labels)
+        return fitted if temperature is None else fitted | {"temperature": temperature}
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
         """Return accuracies (shares), the loss in nats and the calibration error."""

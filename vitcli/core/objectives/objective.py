@@ -61,6 +61,8 @@ class Task(ABC):
         """The function of ``core.data``, compiled or not, that makes the training batches."""
         self.autocast: torch.dtype | None = None
         """Type of the forward pass in the training; None is fp32."""
+        self.fitted: Mapping[str, Any] = {}
+        """Numbers of the run's result, with what ``choose`` returned for it."""
         self._ahead = DrawnAhead(self._draw_pinned)
 
     @property
@@ -201,6 +203,19 @@ class Task(ABC):
     def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
         """Return what the module, in eval mode, does with the test images at ``index``, by name."""
         return {}
+
+    def choose(self, outputs: Outputs) -> dict[str, float]:
+        """Return numbers that the validation images decide, such as a threshold, for the result."""
+        return {}
+
+    @property
+    def caveat(self) -> str:
+        """Return what a reader of ``measure`` and ``answers`` should know; empty if nothing."""
+        return ""
+
+    def answers(self, outputs: Outputs, class_names: Sequence[str]) -> list[dict[str, Any]]:
+        """Return for each picture what ``predict`` says, by the names in ``answers`` of the row."""
+        raise ValueError(f"task {self.spec.task.name} answers nothing")
 
     def to_pixels(self, images: Tensor) -> Tensor:
         """Return normalised images as pixels for display: (B, C, H, W) -> (B, 3, H, W) uint8."""

@@ -97,7 +97,7 @@ class ExperimentSpec(Spec):
         if self.train.batch_size == 1 and self.task.compares_images:
             return f"train.batch_size: task {self.task.name!r} compares the images of a batch"
         if self.train.label_smoothing and "accuracy" not in self.task.row.reports:
-            return f"train.label_smoothing: task {self.task.name!r} has no labels to smooth"
+            return f"train.label_smoothing: task {self.task.name!r} smooths no labels; set it to 0"
         first = self.pretraining if self.pretrain else None
         return f"pretrain.{first.refusal}" if first and first.refusal else None
 

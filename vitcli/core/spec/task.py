@@ -106,6 +106,9 @@ class TaskRow(rows.SpecRow):
     """Whether the training reads the labels of the images."""
     classifies: bool = False
     """Whether the encoder returns class logits, so that it can classify single pictures."""
+    answers: tuple[str, ...] = ()
+    """Names of what ``Task.answers`` says of a picture, without one likeliest class. The outputs of
+    the encoder then have the names of the classes, too."""
 
     def __post_init__(self) -> None:
         if "loss" not in self.reports:

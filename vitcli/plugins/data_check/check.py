@@ -16,6 +16,7 @@ from vitcli.runner.data.arrays import Size, require_memory
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import CORRECTIONS
+from vitcli.runner.data.extras import images_by_class
 from vitcli.runner.data.labels import names_alike
 from vitcli.runner.data.listing import PictureFolder, divided, group_of
 from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
@@ -103,9 +104,12 @@ class FolderCheck:
         return sorted(copies - {*self.left_out})
 
     def counts(self) -> list[tuple[str, int, int]]:
-        labels = self.folder.labels
-        train, test = (Counter(labels[row] for row in rows) for rows in (self.train, self.test))
-        return [(name, train[i], test[i]) for i, name in enumerate(self.folder.class_names)]
+        folder, labels = self.folder, torch.tensor(self.folder.labels)
+        counts = []
+        for rows in (torch.tensor([*part], dtype=torch.long) for part in (self.train, self.test)):
+            extra = {kind: numbers[rows] for kind, numbers in folder.extra.items()}
+            counts.append(images_by_class(extra, labels[rows], len(folder.class_names)))
+        return [*zip(folder.class_names, *counts, strict=True)]
 
 
 def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:

@@ -15,6 +15,7 @@ from vitcli.core.metrics.classification import score
 from vitcli.core.metrics.knn import knn_logits
 from vitcli.core.metrics.linear_probe import apply, linear_probe
 from vitcli.runner.data.arrays import keep_labels
+from vitcli.runner.data.extras import column_of
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.scores import interval_fact
 from vitcli.runner.evaluate.trained_run import OnStage, TrainedRun, load_trained_run
@@ -41,6 +42,11 @@ def probe_run(
     if split == "train":
         raise ConfigError("--probe learns from the training images; take --split test or val")
     run = load_trained_run(name, **options)
+    if column := column_of(run.data.train.extra):
+        raise ConfigError(
+            f"--probe learns classes, and {run.spec.data.name} has {column.column!r} instead; type:"
+            f" {run.run.command('eval')}"
+        )
     known = run.images("train")
     if labels is not None:
         known = keep_labels(run.data.train, labels, "--labels")[0].to(run.device)

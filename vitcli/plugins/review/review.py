@@ -72,7 +72,8 @@ def review_run(
     spec = find_run(name).spec()
     if not spec.task.row.classifies:
         raise ConfigError(
-            f"--review: {name} has no classes (task {spec.task.name!r}); name a run that classifies"
+            f"--review: {name} has no one class for each image (task {spec.task.name!r}); name a"
+            " run of task 'classify'"
         )
     found = load_trained_run(name, data_dir=data_dir, **options)
     test = limit_images(_named(found, "test"), found.spec)

@@ -125,9 +125,9 @@ class Explainer:
                 f"--method {method}: {predictor.run.name} {model.no_maps}; try --method gradcam"
             )
         # A map of one class comes from all layers, so named layers ask for another map.
-        can_explain = by_class and self.classifies and layers is None
+        can_explain = by_class and predictor.names_outputs and layers is None
         self.method = method or _choose_method(model, query, class_name, can_explain)
-        if not self.classifies and "class" in OPTIONS[self.method]:
+        if not predictor.names_outputs and "class" in OPTIONS[self.method]:
             raise ConfigError(
                 f"--method {self.method} explains a class, but {predictor.run.name} does not"
                 " classify; try --method rollout"
@@ -220,7 +220,7 @@ class Explainer:
             batch=batch,
             label=predictor.names[best] if self.classifies else None,
             probability=shares[best].item() if self.classifies else None,
-            explained_class=predictor.names[explained] if self.classifies else None,
+            explained_class=predictor.names[explained] if predictor.names_outputs else None,
             method=self.method,
             layers=tuple(layer + 1 for layer in self.layers),
             depth=len(self.model.blocks),

@@ -28,7 +28,7 @@ from vitcli.runner.text import Listener, printable
 FORMAT = 8
 """Raised when a file of pictures or arrays is decoded to other pixels or facts than before."""
 SPLITS = ("train", "test", "val")
-TYPES = {torch.uint8: "U8", torch.int16: "I16", torch.int64: "I64"}
+TYPES = {torch.uint8: "U8", torch.int16: "I16", torch.int64: "I64", torch.float32: "F32"}
 
 
 @dataclass(frozen=True)

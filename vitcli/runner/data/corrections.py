@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from vitcli.core.data.source import DataSet, Images
 from vitcli.runner.data.arrays import arranged
+from vitcli.runner.data.extras import column_of
 from vitcli.runner.data.labels import same_class
 from vitcli.runner.data.listing import PictureFolder
 from vitcli.runner.errors import InputError
@@ -16,8 +18,9 @@ from vitcli.runner.text import composed, did_you_mean, printable
 
 CORRECTIONS = ["file", "label"]
 """The columns of the file. A path is relative to the folder of the pictures."""
-Corrections = Mapping[str, int | None]
-"""Name of a picture -> the index of its class; None leaves the picture out."""
+Corrections = Mapping[str, int | Tensor | None]
+"""Name of a picture -> the index of its class, or its numbers (K,) in the place of a class; None
+leaves the picture out."""
 
 
 def corrections_file(file: str, folder: PictureFolder) -> Path:
@@ -44,7 +47,8 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
     for name in folder.names:
         known.setdefault(composed(name).strip(), []).append(name)
     classes = [*map(same_class, folder.class_names)]
-    corrections = dict[str, int | None]()
+    corrections = dict[str, int | Tensor | None]()
+    column = column_of(folder.extra)
     for at, written, label in csv_lines(corrections_file(file, folder), CORRECTIONS):
         forms = known.get(composed(written), [])
         names = [name for name in forms if name.strip() == written] or forms
@@ -54,13 +58,16 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
             where = printable(folder.root)
             raise InputError(f"{at}: {count} {printable(written)!r} in {where}{hint}")
         name = names[0]
-        if (label := same_class(label)) and label not in classes:
+        if not column and (label := same_class(label)) and label not in classes:
             hint = did_you_mean(label, folder.class_names)
             hint = hint or f"; there are {', '.join(map(printable, folder.class_names))}"
             raise InputError(f"{at}: unknown class {printable(label)!r}{hint}")
         if name in corrections:
             raise InputError(f"{at}: {printable(name)} was named before; keep one line of the two")
-        corrections[name] = classes.index(label) if label else None
+        if column and label:
+            corrections[name] = column.read_cells([(at, label)], folder.class_names)[1][0]
+        else:
+            corrections[name] = classes.index(label) if label else None
     return corrections
 
 
@@ -77,10 +84,15 @@ def apply_corrections(data: DataSet, corrections: Corrections) -> DataSet:
 
 
 def _corrected(images: Images, corrections: Corrections) -> Images:
-    labels = [
-        corrections.get(name, label)
-        for name, label in zip(images.names, images.labels.tolist(), strict=True)
-    ]
+    labels = list[int | None]()
+    extra = {kind: numbers.clone() for kind, numbers in images.extra.items()}
+    for row, (name, label) in enumerate(zip(images.names, images.labels.tolist(), strict=True)):
+        correction = corrections.get(name, label)
+        if isinstance(correction, Tensor):
+            for numbers in extra.values():
+                numbers[row] = correction
+            correction = label
+        labels.append(correction)
     kept = torch.tensor([row for row, label in enumerate(labels) if label is not None])
     changed = torch.tensor([-1 if label is None else label for label in labels])
-    return Images(images.pixels, changed, images.extra, images.names)[kept.long()]
+    return Images(images.pixels, changed, extra, images.names)[kept.long()]

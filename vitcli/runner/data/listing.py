@@ -7,15 +7,18 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.labels import same_group
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import printable, quoted
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SPLITS = {
     "train": ("train", "training"),
@@ -45,6 +48,8 @@ class PictureFolder:
     """``ImageArray``: the pixels of the pictures, in their order, if they are not files."""
     extra_files: tuple[str, ...] = ()
     """Paths of the files that a row of ``EXTRAS`` reads, such as ``captions.csv``."""
+    extra: "Mapping[str, Tensor]" = field(default_factory=dict)
+    """Row of ``EXTRAS`` -> the numbers of the pictures, (N, K), that their table has."""
     facts: str = ""
     """What changes when a table changes that describes the pictures."""
     notes: tuple[str, ...] = ()
@@ -79,6 +84,7 @@ class PictureFolder:
             paths=self.paths[:end],
             labels=self.labels[:end],
             groups=self.groups[:end],
+            extra={kind: numbers[:end] for kind, numbers in self.extra.items()},
             arrays=self.arrays[:-1] if self.arrays and self.num_val else self.arrays,
             num_val=0,
         )

@@ -28,7 +28,7 @@ from vitcli.runner.data import arrays
 from vitcli.runner.data.cache import Decoded, array_file, load_or_build
 from vitcli.runner.data.catalogue import DataInfo
 from vitcli.runner.data.corrections import apply_corrections, corrections_file, read_corrections
-from vitcli.runner.data.extras import read_extras
+from vitcli.runner.data.extras import images_by_class, read_extras
 from vitcli.runner.data.find import own_path
 from vitcli.runner.data.folds import divide, hold_out_groups
 from vitcli.runner.data.formats.npz import list_arrays
@@ -196,6 +196,7 @@ def read_folder(
     rows = [*train, *test, *val]
     paths = [folder.paths[row] for row in rows]
     extra, reasons = read_extras(folder.root, folder.extra_files, paths)
+    extra |= {kind: numbers[torch.tensor(rows)] for kind, numbers in folder.extra.items()}
     whole, cut, end = replace(images[torch.tensor(rows)], extra=extra), len(train), len(rows)
     parts = whole[:cut], whole[cut : end - len(val)]
     data = arrays.arranged(folder.class_names, *parts, val=whole[end - len(val) :] if val else None)
@@ -330,8 +331,8 @@ def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
     label: dict[str, int] = {}
     for images in filter(None, (data.train, data.test, data.val)):
         label |= zip(images.names, images.labels.tolist(), strict=True)
-    tested = {*data.test.labels.tolist()}
-    untested = [name for i, name in enumerate(data.class_names) if i not in tested]
+    counts = images_by_class(data.test.extra, data.test.labels, data.num_classes)
+    untested = [name for name, count in zip(data.class_names, counts, strict=True) if not count]
     notes = [f"note: no test picture of {printable(name)!r}" for name in untested]
     if decoded.kept_area < 1 - MOST_LOST:
         height, width = data.img_size

@@ -6,6 +6,7 @@ Axes: N pictures, C channels, H W pixels, K classes.
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,10 +16,12 @@ from vitcli.core.data.source import Images
 from vitcli.core.metrics.classification import logits_and_labels
 from vitcli.core.metrics.confidence import COVERAGES
 from vitcli.core.models.image_model import ImageModel
+from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.picture_reader import read_each
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.weights import UNTRAINED, load_model
+from vitcli.runner.evaluate.weights import UNTRAINED, load_module
+from vitcli.runner.experiment.build import encoder_of
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, hidden
 from vitcli.runner.run.folder import RunDir
@@ -61,13 +64,25 @@ class Predictor:
         if not (model.img_size and model.in_chans and (named or foreign)):
             raise InputError(f"{run.path}: its config.yaml does not name sizes and classes")
         self.names, self.size, self.in_chans = names or (), model.img_size, model.in_chans
-        self.classifies = named and self.spec.task.row.classifies
+        row = self.spec.task.row
+        self.classifies = named and row.classifies
+        self.answers = () if foreign else row.answers
+        """What the task says of a picture instead of one likeliest class."""
+        self.names_outputs = self.classifies or bool(self.answers)
+        """Whether each output of the model has the name of a class."""
         self.origin = "weights of timm" if foreign else f"trained on {self.spec.data.name}"
         """Where the weights come from, as the page of ``attn-map`` says it."""
         self.temperature = (None if foreign else read_record(run).temperature) or 1.0
         """Divides the logits, so that probabilities are calibrated; 1 for a run without one."""
-        trained = foreign[1] if foreign else load_model(run, on_message=on_message)
-        self.model = trained.to(self.device)
+        self.task: Task | None = None
+        """The task of a run, which says what its outputs mean."""
+        if foreign:
+            self.model = foreign[1].to(self.device)
+            return
+        module = load_module(run, self.spec, str(self.device), on_message=on_message)
+        self.model = encoder_of(self.spec, module)
+        self.task = task_class(self.spec)(self.spec, module)
+        self.task.fitted = read_record(run).result
 
     def set_threshold(self, coverage: float) -> float:
         """Return the least probability, with temperature 1, of a class in a prediction set."""
@@ -116,6 +131,35 @@ class Predictor:
                 else:
                     yield self._judge(path, next(logits), num_top, reject, threshold)
 
+    def answer_each(self, paths: Sequence[str], fit: str | None = None) -> Iterator[dict[str, Any]]:
+        """Yield for each picture file, in their order, a row with ``answers``, or with an error."""
+        size, fit = images_at_once(self.device), fit or self.spec.data.fit
+        for start in range(0, len(paths), size):
+            part = paths[start : start + size]
+            files = [*read_each(part, self.size, self.in_chans, fit)]
+            pictures = [file for file in files if isinstance(file, Tensor)]
+            answers = iter(self._answers(pictures) if pictures else [])
+            for path, file in zip(part, files, strict=True):
+                error = file if isinstance(file, InputError) else None
+                answer = None if error else next(answers)
+                if answer is None and error is None:
+                    error = InputError(f"{path}: an output is infinite or NaN")
+                yield {"file": path, **(answer or dict.fromkeys(self.answers)), "error": error}
+
+    def _answers(self, pictures: Sequence[Tensor]) -> list[dict[str, Any] | None]:
+        """Return the answers of the task; None for a picture with an output that is not finite."""
+        assert self.task, "a run has a task"
+        outputs = self.task.outputs(self.task.module, self._images(pictures))
+        are_finite = torch.stack(
+            [t.isfinite().view(len(t), -1).all(1) for t in outputs.values()]
+        ).all(0)
+        answers = self.task.answers(outputs, self.names)
+        return [row if ok else None for row, ok in zip(answers, are_finite, strict=True)]
+
+    def _images(self, pictures: Sequence[Tensor]) -> Images:
+        labels = torch.zeros(len(pictures), dtype=torch.long, device=self.device)
+        return Images(torch.stack([*pictures]).to(self.device), labels)
+
     def _judge(
         self, path: str, logits: Tensor, num_top: int, reject: float, threshold: float | None
     ) -> Prediction:
@@ -133,15 +177,20 @@ class Predictor:
     def _logits(self, pictures: list[Tensor]) -> Iterator[Tensor]:
         if not pictures:
             return iter(())
-        labels = torch.zeros(len(pictures), dtype=torch.long, device=self.device)
-        images = Images(torch.stack(pictures).to(self.device), labels)
-        return iter(logits_and_labels(self.model, images, self.spec)[0].cpu())
+        return iter(logits_and_labels(self.model, self._images(pictures), self.spec)[0].cpu())
 
 
 def describe_model(run: RunDir, spec: ExperimentSpec) -> str:
     """Return a line that names the model and its data set, and one for each thing to know of it."""
     text = f"{'bundled model' if run.is_bundled else 'run'} {run.name} ({spec.data.name})"
     return f"{text}\nnote: {UNTRAINED}" if read_record(run).new_head else text
+
+
+def report_of_answers(run: str, rows: Sequence[dict[str, Any]], names: Sequence[str]) -> Report:
+    """Return the rows of ``Predictor.answer_each``, whose answers have these names."""
+    columns: list[Field | str] = ["file", *names, Field("error", is_shown=False)]
+    plain = [row | {"error": row["error"] and str(row["error"])} for row in rows]
+    return Report(facts=hidden(run=run), tables=[DataTable("pictures", columns, plain)])
 
 
 def report_of(run: str, done: Sequence[Prediction], num_top: int, judged: bool) -> Report:

@@ -143,6 +143,8 @@ def evaluate_run(
         outputs["logits"] = logits_and_labels(views, images, trained.spec)[0]
     scores = score_of(trained.run, outputs["logits"], outputs["labels"]) if row.classifies else None
     measured = task.measure(outputs)
+    if task.caveat:
+        trained.notes.append(f"note: {task.caveat}")
     if scores:
         if trained.record.new_head:
             trained.notes.append(f"note: {trained.run.name}: {UNTRAINED}")

@@ -19,6 +19,7 @@ from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.contact_sheet import to_rgb
+from vitcli.runner.data.extras import refuse_other_task
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_module
@@ -55,7 +56,9 @@ class TrainedRun:
     """What a reader should know of the numbers."""
 
     def task(self, module: nn.Module | None = None) -> Task:
-        return task_class(self.spec)(self.spec, module or self.module)
+        task = task_class(self.spec)(self.spec, module or self.module)
+        task.fitted = self.record.result or self.record.reached
+        return task
 
     def images(self, split: str) -> Images:
         data = self.data
@@ -222,6 +225,7 @@ def load_trained_run(
     )
     if problem := describe_other_images(trained.record.data_hash, data):
         notes.append(f"note: {run.name} was trained on {problem}")
+    refuse_other_task(spec.task, data)
     try:
         trained.task().check_data(data)
     except ValueError as error:

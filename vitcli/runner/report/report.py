@@ -22,6 +22,7 @@ UNITS: dict[str, Callable[[float], str]] = {
     "bytes": size_text,
     "share": SHARE.text,
     "probability": SHARE.text,
+    "probabilities": SHARE.text,
 }
 """How the end of a name says the unit of a number that is no row of METRICS."""
 

@@ -22,6 +22,7 @@ from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.torch_use import autocast_to
 from vitcli.core.train.training import Training
+from vitcli.runner.data.extras import refuse_other_task
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import load_teacher
 from vitcli.runner.experiment.resolve import steps_per_epoch
@@ -65,6 +66,7 @@ def build_training(
         is_alone("early stopping", "early_stopping", True, on_message)
     steps_per_epoch(spec, len(data.train), ranks.size())
     graphs = use_graphs(spec, device, on_message)
+    refuse_other_task(spec.task, data)
     try:
         task.check_data(data)
         training = Training(spec, task, data, autocast, graphs=graphs, on_message=on_message)

@@ -7,7 +7,6 @@ from vitcli.core import ranks
 from vitcli.core.data.batches import Batch
 from vitcli.core.metric import METRICS
 from vitcli.core.metrics.classification import measure_logits
-from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_threshold
 from vitcli.core.objectives.objective import Outputs
 from vitcli.runner.evaluate.weights import load_module
 from vitcli.runner.experiment.build import without_memory
@@ -44,6 +43,7 @@ def write_result(trainer: Trainer) -> None:
     run, training = trainer.run, trainer.training
     is_whole = trainer.step == training.num_steps or trainer.stopped_at
     outputs = trainer.test_outputs() if trainer.plan.measures_test else {}
+    trainer.task.fitted = chosen_numbers(trainer)
     measured = trainer.task.measure(outputs) if outputs else {}
     if run.last_step() != trainer.step or not steps(run.checkpoints):  # or no step was taken
         trainer.save()
@@ -66,6 +66,8 @@ def write_result(trainer: Trainer) -> None:
     if trainer.spec.code:
         warn_of_lost_state(trainer)
     warn_of_one_answer(trainer, outputs, measured)
+    if trainer.task.caveat:
+        trainer.request.on_message(f"note: {trainer.task.caveat}")
     run.set_result(result)
     run.set_status("finished", trainer.step)
 
@@ -81,27 +83,22 @@ def warn_of_lost_state(trainer: Trainer) -> None:
         )
 
 
-def calibrate(trainer: Trainer, outputs: Outputs) -> dict[str, float]:
-    """Return thresholds of prediction sets, the temperature, and the test set's numbers with it.
-
-    They are fitted to the validation images. Without them, without classes or before any training,
-    nothing is returned; if no validation image is classified wrongly, there is no temperature.
-    """
+def chosen_numbers(trainer: Trainer) -> dict[str, float]:
+    """Return what the validation images choose for a trained model that answers for pictures."""
     is_trained = trainer.step or trainer.spec.train.init_head == "probe"
-    if not (trainer.data.val and trainer.row.classifies and is_trained):
+    answers = trainer.row.classifies or trainer.row.answers
+    if not (trainer.data.val and answers and is_trained):
         return {}
-    held_out = trainer.outputs_of(trainer.data.val)
-    logits, labels = held_out["logits"], held_out["labels"]
-    fitted = {f"set_threshold_{share}": set_threshold(logits, labels, share) for share in COVERAGES}
-    temperature = fit_temperature(logits, labels)
-    if temperature is None:
-        return fitted
-    fitted["temperature"] = temperature
-    if outputs:
-        scaled = outputs["logits"] / temperature
-        measured = measure_logits(scaled, outputs["labels"])
-        fitted |= {f"calibrated_{n}": measured[n] for n in ("loss", "calibration_error")}
-    return fitted
+    return trainer.task.choose(trainer.outputs_of(trainer.data.val))
+
+
+def calibrated_numbers(trainer: Trainer, outputs: Outputs) -> dict[str, float]:
+    """Return the test set's numbers with the temperature, if there is one."""
+    temperature = trainer.task.fitted.get("temperature")
+    if temperature is None or not outputs:
+        return {}
+    measured = measure_logits(outputs["logits"] / temperature, outputs["labels"])
+    return {f"calibrated_{name}": measured[name] for name in ("loss", "calibration_error")}
 
 
 def warn_of_one_answer(trainer: Trainer, outputs: Outputs, measured: Mapping[str, float]) -> None:
@@ -143,7 +140,8 @@ def build_result(
         f"best_val_{headline}": trainer.best[0] if measured_val else None,
         "best_val_step": trainer.best[1] if measured_val else None,
         **{f"train_{name}": last.get(f"train_{name}") for name in row.reports},
-        **calibrate(trainer, outputs),
+        **trainer.task.fitted,
+        **calibrated_numbers(trainer, outputs),
         "parameters": training.parameters,
         "forward_flops": operations.forward,
         "train_flops": flops,

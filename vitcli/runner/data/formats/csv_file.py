@@ -1,15 +1,21 @@
-"""Pictures with labels in a CSV file: ``path``, ``label`` and perhaps ``split`` and ``group``."""
+"""Pictures with labels in a CSV file: ``path``, ``label`` and perhaps ``split`` and ``group``.
+
+A column that a plugin reads, such as ``labels``, may take the place of ``label``.
+"""
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
+from vitcli.runner.data.extras import EXTRAS, Cell, ColumnReader, columns, rarest_classes
 from vitcli.runner.data.labels import not_used, refuse_names, without_blanks
 from vitcli.runner.data.listing import PictureFolder, split_of, splits_in_order
 from vitcli.runner.errors import InputError
-from vitcli.runner.report.tables import csv_lines, unguarded
+from vitcli.runner.report.tables import csv_lines, csv_text, read_csv, unguarded
 from vitcli.runner.text import composed, did_you_mean, printable
 
 COLUMNS, OPTIONAL = ("path", "label"), ("split", "group")
@@ -20,30 +26,91 @@ def list_csv(
 ) -> PictureFolder:
     """List the pictures of a CSV file; ``exact`` keeps the cells as they are, see ``read_csv``."""
     root, lines = Path(os.path.abspath(path.parent)), dict[str, tuple[str, str, str]]()
-    unused: list[str] = []
-    rows = csv_lines(path, COLUMNS, OPTIONAL, exact=exact, strip=False, on_unused=unused.extend)
+    unused, kind, places = list[str](), column_in(path, exact), list[str]()
+    named = ("path", "label" if kind is None else kind.column)
+    rows = csv_lines(path, named, OPTIONAL, exact=exact, strip=False, on_unused=unused.extend)
     for at, *cells in rows:
         written, label, split, group = cells
         if not exact:
             written, label, split, group = (unguarded(cell.rstrip()) for cell in cells)
-        picture = os.path.normpath(root / written)
-        if not picture.startswith(os.path.join(root, "")):
-            where = f"{printable(written)} is outside the folder of the file"
-            raise InputError(f"{at}: {where}; move the file to a folder above all pictures")
-        if picture in lines:
-            raise InputError(f"{at}: {printable(written)} was named before; keep one line")
-        if not os.path.isfile(picture):
-            raise InputError(f"{at}: there is no picture {printable(picture)}")
-        if not label:
+        picture = picture_at(at, written, root, lines)
+        if not label and kind is None:
             raise InputError(f"{at}: the label is empty")
         if split and not split_of(split):
             hint = did_you_mean(split, ("train", "val", "test")) or "; there are train, val, test"
             raise InputError(f"{at}: unknown split {printable(split)!r}{hint}")
         if lines and bool(split) != bool(next(iter(lines.values()))[1]):
             raise InputError(f"{at}: either each line has a split, or none has")
-        lines[picture] = composed(cells[1]), split_of(split) or "", composed(group)
-    folder = _listed(path, root, lines, class_names, exact)
+        text = cells[1] if kind is None else label
+        lines[picture] = composed(text), split_of(split) or "", composed(group)
+        places.append(at)
+    if not lines:
+        raise InputError(f"{printable(path)} names no picture")
+    if kind is None:
+        folder = _listed(path, root, lines, class_names, exact)
+    else:
+        folder = _listed_by_column(kind, path, root, lines, class_names, places)
     return replace(folder, notes=(*folder.notes, *not_used(path, unused)))
+
+
+def picture_at(at: str, written: str, root: Path, named: Container[str]) -> str:
+    picture = os.path.normpath(root / written)
+    if not picture.startswith(os.path.join(root, "")):
+        where = f"{printable(written)} is outside the folder of the file"
+        raise InputError(f"{at}: {where}; move the file to a folder above all pictures")
+    if picture in named:
+        raise InputError(f"{at}: {printable(written)} was named before; keep one line")
+    if not os.path.isfile(picture):
+        raise InputError(f"{at}: there is no picture {printable(picture)}")
+    return picture
+
+
+def column_in(path: Path, exact: bool) -> ColumnReader | None:
+    """Return the column that a table has instead of ``label``; a column ``label`` goes first."""
+    where, known = printable(path), columns()
+    _, names = next(read_csv(csv_text(path), where, exact=exact), ("", list[str]()))
+    header = [name.casefold() for name in names]
+    chosen = [name for name in known if name in header]
+    if "label" in header or not chosen:
+        return None
+    if len(chosen) > 1:
+        raise InputError(f"{where}, line 1: columns {' and '.join(chosen)}; keep one of them")
+    row = EXTRAS[known[chosen[0]]]
+    assert isinstance(row, ColumnReader)
+    return row
+
+
+def _listed_by_column(
+    kind: ColumnReader,
+    path: Path,
+    root: Path,
+    lines: dict[str, tuple[str, str, str]],
+    class_names: Sequence[str] | None,
+    places: Sequence[str],
+) -> PictureFolder:
+    paths, (written, splits, groups) = [*lines], zip(*lines.values(), strict=True)
+    try:
+        order, num_train, num_test, num_val = splits_in_order(splits)
+    except InputError as error:
+        raise InputError(f"{printable(path)}: {error}") from error
+    cells: list[Cell] = [(places[row], written[row]) for row in order]
+    names, trained = kind.read_cells(cells[:num_train], class_names)
+    numbers = torch.cat([trained, kind.read_cells(cells[num_train:], names)[1]])
+    facts = hashlib.sha256(
+        repr((kind.column, written, splits, groups)).encode(errors="surrogateescape")
+    )
+    return PictureFolder(
+        root=root,
+        class_names=names,
+        paths=[paths[row] for row in order],
+        labels=rarest_classes(numbers),
+        groups=tuple(groups[row] for row in order) if any(groups) else (),
+        num_train=num_train,
+        num_test=num_test,
+        num_val=num_val,
+        extra={columns()[kind.column]: numbers},
+        facts=facts.hexdigest(),
+    )
 
 
 def _listed(
@@ -54,8 +121,6 @@ def _listed(
     exact: bool,
 ) -> PictureFolder:
     where = printable(path)
-    if not lines:
-        raise InputError(f"{where} names no picture")
     paths, (written, splits, groups) = [*lines], zip(*lines.values(), strict=True)
     (labels, notes), (given, _) = without_blanks(written), without_blanks(class_names or ())
     if not exact:  # "'-x" is "-x" as a spreadsheet needs it, unless there is a class "-x", too

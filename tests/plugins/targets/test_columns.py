@@ -1,0 +1,168 @@
+"""The columns ``labels`` and ``target``: what cells mean, what is refused where, and the splits."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.cli.commands import document, said
+from tests.plugins.targets.conftest import NAMES, write_table
+from vitcli.core.spec import DataSpec
+from vitcli.runner.data.load import load_data
+from vitcli.runner.errors import InputError
+
+NUMBERS = ("1.5", "-2", "+3e2", ".25", "7", "0")
+CELLS = {
+    "semicolons and bars": (("cat;dog", "dog | bird", "cat"), ("bird", "cat", "dog")),
+    "JSON and nothing": (('["a;b", "c"]', "", "c"), ("a;b", "c")),
+    "numbers in their order, blanks and empty parts": ((" 10;9;", "9", ";2"), ("2", "9", "10")),
+}
+SETS = {
+    "semicolons and bars": ({"cat", "dog"}, {"dog", "bird"}, {"cat"}),
+    "JSON and nothing": ({"a;b", "c"}, set(), {"c"}),
+    "numbers in their order, blanks and empty parts": ({"10", "9"}, {"9"}, {"2"}),
+}
+
+
+@pytest.fixture
+def table(here):
+    """Return a function that writes pictures and a table with cells of a column, twice each.
+
+    The second half has the split test.
+    """
+
+    def write(column: str, cells: tuple[str, ...]) -> str:
+        rng, rows = np.random.default_rng(0), [("path", column, "split")]
+        for row, cell in enumerate(2 * cells):
+            name, split = f"{row}.png", "train" if row < len(cells) else "test"
+            Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(name)
+            rows.append((name, cell, split))
+        return f"csv:{write_table(here / 'table.csv', rows)}"
+
+    return write
+
+
+@pytest.mark.parametrize("case", CELLS)
+def test_a_cell_is_a_set_of_labels(table, case):
+    cells, names = CELLS[case]
+    name = table("labels", cells)
+    for _ in range(2):  # the second time from the cache
+        data = load_data(DataSpec(name=name))
+        assert data.class_names == names
+        for images in (data.train, data.test):
+            found = dict(zip(images.names, images.extra["label_set"], strict=True))
+            for row, wanted in enumerate(2 * SETS[case]):
+                if f"{row}.png" in found:
+                    has = found[f"{row}.png"].bool()
+                    assert {names[k] for k in has.nonzero().flatten()} == wanted
+
+
+def test_a_target_is_a_number(table):
+    data = load_data(DataSpec(name=table("target", NUMBERS)))
+    found = dict(zip(data.train.names, data.train.extra["target"][:, 0].tolist(), strict=True))
+    assert [found[f"{row}.png"] for row in range(len(NUMBERS))] == [1.5, -2, 300, 0.25, 7, 0]
+    assert data.class_names == ("target",)
+
+
+BAD = {
+    ("labels", '["a", 3]'): "line 3: labels '[\"a\", 3]' are no JSON list of names",
+    ("labels", '["a"'): "line 3: labels '[\"a\"' are no JSON list",
+    ("target", "old"): "line 3: the target 'old' is no finite number",
+    ("target", "nan"): "line 3: the target 'nan' is no finite number",
+    ("target", "-inf"): "line 3: the target '-inf' is no finite number",
+    ("target", "1e39"): "line 3: the target '1e39' is too large",
+    ("target", "1,5"): "line 3: the target '1,5' is no finite number; write a point, no comma",
+    ("target", ""): "line 3: the target is empty; write a number, or remove the line",
+}
+
+
+@pytest.mark.parametrize(("column", "cell"), BAD)
+def test_a_bad_cell_is_one_line_with_its_place(table, column, cell):
+    talk = said(4, "data", "info", table(column, ("1", cell, "2")))
+    assert f"table.csv, {BAD[column, cell]}" in talk
+    assert len(talk.strip().splitlines()) == 1
+
+
+def test_tables_that_say_too_little_or_too_much_are_refused(table, here):
+    name = table("labels", ("", "", ""))
+    with pytest.raises(InputError, match="no training picture has a label"):
+        load_data(DataSpec(name=name))
+    path, text = here / "table.csv", (here / "table.csv").read_text()
+    path.write_text(text.replace("0.png,", "0.png,cat").replace("5.png,", "5.png,cats"))
+    wanted = "line 7: no training picture has the class 'cats'; did you mean 'cat'"
+    with pytest.raises(InputError, match=wanted):
+        load_data(DataSpec(name=name))
+    write_table(path, [("path", "labels", "target"), ("0.png", "a", "1")])
+    with pytest.raises(InputError, match=r"line 1: columns label.* keep one of them"):
+        load_data(DataSpec(name=name))
+    rows = [(f"{row}.png", "ab"[row % 2], "x;y", 3) for row in range(6)]
+    write_table(path, [("path", "label", "labels", "target"), *rows])
+    notes: list[str] = []
+    data = load_data(DataSpec(name=name), on_message=notes.append)
+    assert (data.class_names, dict(data.train.extra)) == (("a", "b"), {})
+    assert "table.csv: not used: labels, target" in notes
+
+
+def test_rare_labels_are_on_both_sides_of_each_split(colours):
+    rows = [line.split(",")[:2] for line in (colours / "labels.csv").read_text().splitlines()]
+    whole = colours / "whole.csv"
+    write_table(whole, rows)
+    spec = DataSpec(name=f"csv:{whole}", val_split=0.25)
+    data = load_data(spec)
+    assert data.val
+    total = sum(part.extra["label_set"].sum(0) for part in (data.train, data.test, data.val))
+    for images, share in ((data.train, 0.6), (data.test, 0.2), (data.val, 0.2)):
+        counts = images.extra["label_set"].sum(0)
+        assert ((counts - share * total).abs() <= torch.tensor([1.5, 5, 8])).all(), counts
+    parts = [load_data(spec.replace(val_split=0, folds=4), seed=seed).test for seed in range(4)]
+    assert sorted(name for part in parts for name in part.names) == sorted(n for n, _ in rows[1:])
+    rare = [part.extra["label_set"][:, 0].sum() for part in parts]
+    assert max(rare) - min(rare) <= 1
+    found = document("data", "info", f"csv:{colours / 'labels.csv'}")
+    checked = document("data", "check", f"csv:{colours / 'labels.csv'}")
+    for said_of in (found, checked):
+        assert [row["train"] + row["test"] for row in said_of["classes"]] == total.tolist()
+
+
+def test_corrections_change_lists_and_numbers(colours, here):
+    write_table(here / "mine.csv", [("file", "label"), ("0.png", "blue;red"), ("1.png", ""),
+                                    ("2.png", "[]")])  # fmt: skip
+    spec = DataSpec(name=f"csv:{colours / 'labels.csv'}", corrections="mine.csv")
+    before, after = load_data(spec.replace(corrections=None)), load_data(spec)
+    assert len(after.train) == len(before.train) - 1
+    sets = [
+        {name: tuple(row) for part in (data.train, data.test) for name, row in zip(
+            part.names, part.extra["label_set"].tolist(), strict=True)}
+        for data in (before, after)
+    ]  # fmt: skip
+    changed = {name for name in sets[1] if sets[0][name] != sets[1][name]}
+    assert changed <= {"0.png", "2.png"}
+    assert (sets[1]["0.png"], sets[1]["2.png"]) == ((1, 0, 1), (0, 0, 0))
+    Path("mine.csv").write_text("file,label\n0.png,purple\n")
+    with pytest.raises(InputError, match=r"mine.csv, line 2: no training picture has the class"):
+        load_data(spec)
+    Path("mine.csv").write_text("file,label\n0.png,12.5\n")
+    numbers = load_data(spec.replace(name=f"csv:{colours / 'target.csv'}"))
+    place = numbers.train.names.index("0.png")
+    assert numbers.train.extra["target"][place].item() == 12.5
+
+
+@pytest.mark.parametrize(
+    ("table", "task", "wanted"),
+    [
+        ("labels", "classify", "has a column 'labels', which only task 'multilabel' reads"),
+        ("labels", "regress", "'regress' learns numbers, and csv:"),
+        ("target", "multilabel", "has a column 'target', which only task 'regress' reads"),
+    ],
+)
+def test_another_task_does_not_learn_the_strata(colours, here, table, task, wanted):
+    name = f"csv:{colours / table}.csv"
+    talk = said(2, "train", "--data", name, "-s", f"task.name={task}", "--name", "run")
+    assert wanted in talk
+    assert "Traceback" not in talk
+
+
+def test_the_names_of_the_classes_are_sorted(colours):
+    assert load_data(DataSpec(name=f"csv:{colours / 'labels.csv'}")).class_names == NAMES

@@ -1,0 +1,94 @@
+"""The columns ``labels`` and ``target`` of a table of pictures.
+
+Axes: N pictures, K classes, or the one number of a picture.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from vitcli.runner.data.extras import Cell, ColumnReader
+from vitcli.runner.data.labels import refuse_names, same_class
+from vitcli.runner.errors import InputError
+from vitcli.runner.text import did_you_mean, printable
+
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+
+
+def read_labels(
+    cells: Sequence[Cell], class_names: Sequence[str] | None
+) -> tuple[tuple[str, ...], Tensor]:
+    """Return the names of the classes, sorted if none are given, and 1 for those of a picture.
+
+    A cell has labels with ``;`` or ``|`` between them, or a JSON list, or nothing: no class.
+    """
+    lists = [(at, labels_in(at, text)) for at, text in cells]
+    names = [*(class_names or sorted({label for _, labels in lists for label in labels}))]
+    if class_names is None:
+        table = cells[0][0].rpartition(", line ")[0]
+        if not names:
+            raise InputError(f"{table}: no training picture has a label")
+        if all(map(str.isdecimal, names)):
+            names.sort(key=int)
+        try:
+            refuse_names(names)
+        except ValueError as error:
+            raise InputError(f"{table}: {error}") from error
+    place = {same_class(name): column for column, name in enumerate(names)}
+    numbers = torch.zeros(len(cells), len(names))
+    for row, (at, labels) in zip(numbers, lists, strict=True):
+        for label in labels:
+            if label not in place:
+                hint = did_you_mean(label, names) or f"; there are {printable(', '.join(names))}"
+                raise InputError(
+                    f"{at}: no training picture has the class {printable(label)!r}{hint}"
+                )
+            row[place[label]] = 1
+    return tuple(names), numbers
+
+
+def labels_in(at: str, text: str) -> list[str]:
+    if not text.startswith("["):
+        return [label for label in map(same_class, re.split("[;|]", text)) if label]
+    try:
+        labels = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{at}: labels {printable(text)!r} are no JSON list: {error}") from error
+    if not all(isinstance(label, str) and same_class(label) for label in labels):
+        raise InputError(f"{at}: labels {printable(text)!r} are no JSON list of names")
+    return [*map(same_class, labels)]
+
+
+def read_targets(cells: Sequence[Cell], _: object) -> tuple[tuple[str, ...], Tensor]:
+    """Return the name of the one output, and the number of each picture, (N, 1)."""
+    numbers = [[number_in(at, text)] for at, text in cells]
+    return ("target",), torch.tensor(numbers, dtype=torch.float32).view(len(cells), 1)
+
+
+def number_in(at: str, text: str) -> float:
+    if not text:
+        raise InputError(f"{at}: the target is empty; write a number, or remove the line")
+    hint = "; write a point, no comma" if NUMBER.fullmatch(text.replace(",", ".")) else ""
+    if not NUMBER.fullmatch(text):
+        raise InputError(f"{at}: the target {printable(text)!r} is no finite number{hint}")
+    if not torch.tensor(float(text)).isfinite():
+        raise InputError(f"{at}: the target {printable(text)!r} is too large")
+    return float(text)
+
+
+LABELS = ColumnReader(
+    column="labels",
+    read_cells=read_labels,
+    task="multilabel",
+    is_classes=True,
+    random=lambda count, generator: torch.ones(count, 1),
+)
+TARGET = ColumnReader(
+    column="target",
+    read_cells=read_targets,
+    task="regress",
+    random=lambda count, generator: torch.randn(count, 1, generator=generator),
+)
