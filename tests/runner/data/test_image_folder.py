@@ -70,18 +70,73 @@ def test_pictures_that_look_alike_stay_on_one_side(here):
     assert len(data.train) == 64
 
 
-def test_junk_and_empty_classes_are_passed_over_and_unused_pictures_are_counted(root):
+SIDE = (
+    *("IMG_1.AAE", "a.xmp", "b.MOV", "notes.xlsx", "a.jpg.dop", "README.txt", "a.json"),
+    *("@eaDir/t.jpg", "#recycle/t.jpg", "__MACOSX/._a.jpg", "P.lrdata/t.jpg"),
+)
+SILENT = (".DS_Store", "Thumbs.db", "Icon\r", "._a.jpg", ".thumbnails/t.jpg")
+
+
+@pytest.mark.parametrize("place", ["train/cat", "train/cat/2024", "train", "."])
+def test_files_and_folders_that_phones_and_networks_leave_are_no_pictures(root, place):
+    before, read = load(root).data_hash, picture_files([str(root)])
+    files = [name for name in (*SIDE, *SILENT) if place.startswith("train/") or "/" in name]
+    for name in files:
+        path = root / place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes((root / "train" / "cat" / "20-0.png").read_bytes())
+    if place.endswith("2024"):
+        add(root / place, 1, np.random.default_rng(1))
+    data, told = load(root, messages := [""]), list[str]()
+    assert (data.data_hash == before) == (not place.endswith("2024"))
+    assert data.class_names == ("cat", "dog")
+    assert len(picture_files([str(root)], told.append)) == len(read) + place.endswith("2024")
+    for note in (" ".join(messages), " ".join(told)):
+        shown = {name.split("/")[0] if "/" in name else name[-4:].lower() for name in files}
+        named = {name for name in shown if name in note}
+        assert len(named) >= min(8, len({*files} & {*SIDE}))
+        assert not named & {"Thumbs.db", ".thumbnails", ".ds_store"}
+
+
+def test_empty_classes_and_loose_pictures_are_counted(root):
     (root / "train" / ".cache").mkdir()
-    for name in (".DS_Store", "Thumbs.db", "Icon\r", "README.txt", "a.json"):
-        (root / "train" / "cat" / name).write_bytes(b"junk")
     (root / "train" / "bird").mkdir()
-    add(root / "train" / "dog" / "puppies", 3, np.random.default_rng(1))
+    (root / "train" / "crab" / "inner").mkdir(parents=True)
     add(root / "train", 2, np.random.default_rng(2))
     data = load(root, messages := [""])
     assert (data.class_names, len(data.train)) == (("cat", "dog"), 16)
-    for told in ("bird has no pictures", "puppies: ignored 3", "ignored 2 pictures", "README.txt"):
+    for told in ("bird has no pictures", "crab has folders but no", "ignored 2 pictures"):
         assert any(told in text for text in messages), told
-    assert not any("Thumbs.db" in text for text in messages)
+
+
+@pytest.mark.parametrize("has_test", [True, False])
+def test_pictures_in_sub_folders_belong_to_their_class_in_every_command(root, has_test, tmp_path):
+    if not has_test:
+        (root / "test").rename(tmp_path / "away")
+        root = (root / "train").rename(tmp_path / "flat")
+    cats = root / "train" / "cat" if has_test else root / "cat"
+    before, read = load(root).data_hash, {*picture_files([str(root)])}
+    for i, path in enumerate(sorted(cats.iterdir())[:6]):
+        inner = cats / f"20{i}" / "Mai"
+        inner.mkdir(parents=True)
+        path.rename(inner / path.name)
+    data = load(root, messages := [""])
+    assert data.data_hash == before, "the split is by content"
+    assert any("6 pictures in sub-folders of a class" in text for text in messages)
+    folder = list_folder(root)
+    assert {*folder.paths} == {*picture_files([str(root)])}
+    assert len(read) == len(folder.paths)
+    for path in cats.iterdir():  # no picture is directly in its class any more
+        if path.is_file():
+            path.rename(cats / "200" / path.name)
+    assert load(root).data_hash == before
+
+
+@pytest.mark.parametrize("name", ["train", "Test", "validation"])
+def test_a_split_inside_a_class_is_refused(root, name):
+    add(root / "train" / "dog" / name, 1, np.random.default_rng(1))
+    with pytest.raises(InputError, match=rf"dog/{name} looks like a split .*PATH/train/<class>"):
+        list_folder(root)
 
 
 def test_unreadable_files_are_listed_and_counted(root):
