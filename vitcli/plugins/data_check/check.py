@@ -18,7 +18,7 @@ from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import CORRECTIONS
 from vitcli.runner.data.labels import names_alike
 from vitcli.runner.data.listing import PictureFolder, divided, group_of
-from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
+from vitcli.runner.data.near_copies import MOST_PAIRS, content_digests, pairs_alike
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.files import require_replaceable
@@ -117,12 +117,14 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
     require_memory(len(folder.paths), folder.in_chans, size)
     images, failures = picture_reader.read_labelled(folder, size, folder.in_chans, on_message)
     groups = group_of(folder, None)
-    train, test, val, pairs = picture_reader.split_folder(folder, images, failures, groups)
+    digests = content_digests(folder, failures)
+    train, test, val, pairs = picture_reader.split_folder(folder, images, digests, groups)
     if len({height / width for height, width in sizes}) > 1:
         stretched, _ = picture_reader.read_labelled(
             folder, size, folder.in_chans, on_message, "stretch"
         )
-        for row, found in picture_reader.same_pictures(folder, stretched, train, test, val).items():
+        parts = picture_reader.parts_of(stretched, train, test, val)
+        for row, found in picture_reader.same_pictures(*parts).items():
             known = {first for first, _ in pairs[row]}
             pairs[row] += [pair for pair in found if pair[0] not in known]
     is_compared = len(train) * max(len(train), len(test)) <= MOST_PAIRS

@@ -36,10 +36,7 @@ def take_fold(
     """
     images = data.train
     if with_test:
-        extra = {name: torch.cat([v, data.test.extra[name]]) for name, v in images.extra.items()}
-        labels = torch.cat([images.labels, data.test.labels])
-        pixels = joined(images.pixels, data.test.pixels)
-        images = Images(pixels, labels, extra, images.names + data.test.names)
+        images = train_and_test(data)
         images = images[canonical_order(images)]
     number, part = divmod(seed, folds)
     is_test = divide(images, data.class_names, folds, number, groups) == part
@@ -50,6 +47,13 @@ def take_fold(
         f" training; copies {'and groups ' if groups else ''}are in the same fold{unused}"
     )
     return replace(data, train=images[~is_test], test=images[is_test]), note
+
+
+def train_and_test(data: DataSet) -> Images:
+    train, test = data.train, data.test
+    extra = {name: torch.cat([v, test.extra[name]]) for name, v in train.extra.items()}
+    labels = torch.cat([train.labels, test.labels])
+    return Images(joined(train.pixels, test.pixels), labels, extra, train.names + test.names)
 
 
 def divide(
@@ -137,6 +141,22 @@ def hold_out_groups(
             " pictures; add groups to the classes"
         )
     return torch.from_numpy(out[groups])
+
+
+def kept_sides(images: Images, sides: Sequence[str], groups_of: Mapping[str, str]) -> list[str]:
+    """Return the side of each image: its own, or that of an image that it may not be parted from.
+
+    ``sides`` is empty for a new image. A new one that looks like a known one, or is of its group,
+    has the same side; if they are on several, ``train``. The others stay empty.
+    """
+    alike = pairs_alike(images.pixels) if len(images) <= MOST_COMPARED else []
+    pairs = [*alike, *_pairs_in_groups(images, groups_of)]
+    groups = _groups(pixel_digests(images.pixels), pairs).tolist()
+    first: dict[int, str] = {}
+    for group, side in sorted(zip(groups, sides, strict=True), key=lambda pair: pair[1] != "train"):
+        if side:
+            first.setdefault(group, side)
+    return [side or first.get(group, "") for group, side in zip(groups, sides, strict=True)]
 
 
 def _pairs_in_groups(images: Images, groups_of: Mapping[str, str]) -> list[tuple[int, int]]:
