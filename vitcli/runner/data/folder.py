@@ -3,7 +3,7 @@
 import mimetypes
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -92,7 +92,7 @@ def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> PictureFold
     folders = {str(root), str(train_at), str(test_at or root), *map(os.path.dirname, paths)}
     folders |= {str(val_at)} if val else set()
     extras = sorted(path for folder in folders for path in _files(folder, kind_of))
-    if ignored := describe_others(_skipped({*map(os.path.dirname, paths)}, folders)):
+    if ignored := describe_others(name for folder in folders for name in os.listdir(folder)):
         notes.append(f"{printable(root)}: {ignored}")
     return PictureFolder(
         root=root,
@@ -240,15 +240,6 @@ def _pictures_of(folder: Path) -> list[str]:
     )
 
 
-def _skipped(places: Iterable[str], folders: Iterable[str]) -> Iterator[str]:
-    """Yield the names of the files in ``places`` that are not read, and of side folders."""
-    for folder in {*places, *folders}:
-        for entry in os.scandir(folder):
-            is_known = is_picture(entry.name) or kind_of(entry.name)
-            if is_side_folder(entry.name) if entry.is_dir() else folder in places and not is_known:
-                yield entry.name
-
-
 def _is_image(name: str) -> bool:
     return is_picture(name) and not kind_of(name)
 
@@ -299,7 +290,7 @@ def picture_files(names: Sequence[str], on_message: Listener = ignore_message) -
         if name == "-" or not folder.is_dir():
             chosen.append(name)
             continue
-        inside, others = pictures_inside(folder)
+        inside, contents = pictures_inside(folder)
         pictures = [file for file in inside if software_of(file) != SOFTWARE]
         num_figures = len(inside) - len(pictures)
         figures = f"{quantity(num_figures, 'figure')} of attn-map"
@@ -308,19 +299,19 @@ def picture_files(names: Sequence[str], on_message: Listener = ignore_message) -
             raise InputError(f"{name}: no picture in this folder{only}")
         if num_figures:
             on_message(f"{name}: skipped {figures}")
-        if ignored := describe_others(others):
+        if ignored := describe_others(contents):
             on_message(f"{name}: {ignored}")
         chosen += pictures
     return chosen
 
 
 def pictures_inside(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the pictures in a folder and the folders inside it, and the names of all else.
+    """Return the pictures in a folder and the folders inside it, and the names in all of them.
 
     Hidden folders and side folders are not entered, nor links to a folder around this one.
     """
     pictures: list[Path] = []
-    others: list[str] = []
+    names: list[str] = []
     seen = {*map(os.path.realpath, folder.absolute().parents)}
     for place, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
         real = os.path.realpath(place)
@@ -328,12 +319,11 @@ def pictures_inside(folder: Path) -> tuple[list[str], list[str]]:
             folders.clear()
             continue
         seen.add(real)
-        others += filter(is_side_folder, folders)
+        names += folders + files
         folders[:] = sorted(name for name in folders if not is_side_folder(name))
         pictures += [Path(place, name) for name in files if is_picture(name)]
-        others += [name for name in files if not is_picture(name)]
     pictures.sort(key=lambda path: [natural_key(part) for part in path.parts])
-    return [str(path) for path in pictures], others
+    return [str(path) for path in pictures], names
 
 
 def is_side_folder(name: str) -> bool:
@@ -345,6 +335,7 @@ def describe_others(names: Iterable[str]) -> str:
     kinds = Counter(
         printable(name if is_side_folder(name) else Path(name).suffix.lower())
         for name in names
+        if is_side_folder(name) or not (is_picture(name) or kind_of(name))
         if not (name.startswith(".") or name.lower() in JUNK)
     )
     counts = [

@@ -8,7 +8,7 @@ Axes: N images, C channels, H W pixels.
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -143,20 +143,27 @@ def hold_out_groups(
     return torch.from_numpy(out[groups])
 
 
-def kept_sides(images: Images, sides: Sequence[str], groups_of: Mapping[str, str]) -> list[str]:
-    """Return the side of each image: its own, or that of an image that it may not be parted from.
+def keep_sides(
+    images: Images, known: Mapping[str, str], tested: Collection[str], groups_of: Mapping[str, str]
+) -> tuple[dict[str, str], Tensor]:
+    """Return the side that each image keeps, by its name, and whether it is for testing: (N,) bool.
 
-    ``sides`` is empty for a new image. A new one that looks like a known one, or is of its group,
-    has the same side; if they are on several, ``train``. The others stay empty.
+    ``known`` are the sides of known images. A new one that looks like a known one, or is of its
+    group, has the same side; if they are on several sides, ``train``. The side of the others is
+    empty, and they are for testing if they are in ``tested``.
     """
     alike = pairs_alike(images.pixels) if len(images) <= MOST_COMPARED else []
     pairs = [*alike, *_pairs_in_groups(images, groups_of)]
     groups = _groups(pixel_digests(images.pixels), pairs).tolist()
     first: dict[int, str] = {}
-    for group, side in sorted(zip(groups, sides, strict=True), key=lambda pair: pair[1] != "train"):
-        if side:
-            first.setdefault(group, side)
-    return [side or first.get(group, "") for group, side in zip(groups, sides, strict=True)]
+    for side in ("train", "val", "test"):
+        for group, name in zip(groups, images.names, strict=True):
+            if known.get(name) == side:
+                first.setdefault(group, side)
+    named = zip(groups, images.names, strict=True)
+    sides = {name: known.get(name) or first.get(group, "") for group, name in named}
+    is_test = [side == "test" if side else name in tested for name, side in sides.items()]
+    return sides, torch.tensor(is_test)
 
 
 def _pairs_in_groups(images: Images, groups_of: Mapping[str, str]) -> list[tuple[int, int]]:

@@ -40,8 +40,7 @@ def load_data(
     With ``data.folds``, the test images are the part of ``seed``, the seed of the run. ``extras``
     are the rows of ``EXTRAS`` that the task reads beside the pictures of a folder. What is wrong
     with other rows, such as a sound that belongs to no picture, is only noted. ``kept`` maps the
-    contents of own pictures to the sides that they keep, such as ``RunSplit.kept``; folds keep
-    none.
+    contents of own pictures to the sides that they keep, see split.json; folds keep none.
 
     If ``data_dir`` is given, only this folder is searched, or takes the place of the one that
     ``imagefolder:PATH`` or another path names. Otherwise ``VITCLI_DATA`` is searched,
@@ -93,23 +92,22 @@ def _hold_out_val(
     Of the new pictures, the same share is held out. If no known or new picture can be, the training
     images are divided as if all were new.
     """
-    train, val = _held_out(data.train, count, groups)
-    usual = {*val.names}
-    is_new = torch.tensor([sides.get(name) not in ("train", "val") for name in data.train.names])
-    if not sides or is_new.all():
+    images = data.train
+    train, val = _held_out(images, count, groups)
+    is_new = torch.tensor([sides.get(name) not in ("train", "val") for name in images.names])
+    if is_new.all():
         return replace(data, train=train, val=val)
-    new = data.train[is_new]
-    share = min(round(count * len(new) / len(data.train)), len(new) - len(new.labels.unique()))
-    names = {*(_held_out(new, share, groups)[1].names if share else ())}
-    names |= {name for name in data.train.names if sides.get(name) == "val"}
-    is_val = torch.tensor([name in names for name in data.train.names])
-    kept = data.train.labels[~is_val]
-    is_val &= torch.isin(data.train.labels, kept)  # each class keeps a training image
-    if not is_val.any() or {*data.train[is_val].names} == usual:
+    new = images[is_new]
+    share = min(round(count * len(new) / len(images)), len(new) - len(new.labels.unique()))
+    chosen = {*_held_out(new, share, groups)[1].names} if share else set()
+    is_val = torch.tensor([sides.get(n) == "val" or n in chosen for n in images.names])
+    is_val &= torch.isin(images.labels, images.labels[~is_val])  # a class keeps training images
+    names = {*images[is_val].names}
+    if not names or names == {*val.names}:
         return replace(data, train=train, val=val)
-    train, val = data.train[~is_val], data.train[is_val]
-    parts = data.data_hash, sorted(data.contents[name] for name in val.names)
-    return replace(data, train=train, val=val, data_hash=sha256(repr(parts).encode()))
+    parts = data.data_hash, sorted(data.contents[name] for name in names)
+    data_hash = sha256(repr(parts).encode())
+    return replace(data, train=images[~is_val], val=images[is_val], data_hash=data_hash)
 
 
 def _held_out(images: Images, count: int, groups: Mapping[str, str]) -> tuple[Images, Images]:

@@ -30,7 +30,7 @@ from vitcli.runner.data.catalogue import DataInfo
 from vitcli.runner.data.corrections import apply_corrections, corrections_file, read_corrections
 from vitcli.runner.data.extras import read_extras
 from vitcli.runner.data.find import own_path
-from vitcli.runner.data.folds import divide, hold_out_groups, kept_sides, train_and_test
+from vitcli.runner.data.folds import divide, hold_out_groups, keep_sides, train_and_test
 from vitcli.runner.data.formats.npz import list_arrays
 from vitcli.runner.data.labels import notes_on_names, notes_on_pairs, same_group
 from vitcli.runner.data.listing import PictureFolder, divided, group_of
@@ -342,29 +342,25 @@ def keep_split(
     kept: Mapping[str, str],
     groups: Mapping[str, str],
     on_message: Listener,
-) -> tuple[Decoded, dict[str, str]]:
+) -> tuple[Decoded, Mapping[str, str]]:
     """Return the pictures on the sides of ``kept``, by content, and the side that each keeps.
 
     A test set of the folder itself stays as it is.
     """
+    data, is_given = decoded.data, folder.num_test is not None
     if not kept:
         return decoded, {}
-    data, is_given = decoded.data, folder.num_test is not None
     whole = data.train if is_given else train_and_test(data)
-    known = [kept.get(data.contents[name], "") for name in whole.names]
-    sides = dict(zip(whole.names, kept_sides(whole, known, groups), strict=True))
+    known = {name: kept[content] for name, content in data.contents.items() if content in kept}
+    sides, is_test = keep_sides(whole, known, {*data.test.names}, groups)
     old = sum(map(bool, sides.values()))
     on_message(
         f"{printable(folder.root)}: {old:,} of {quantity(len(sides), 'picture')} stay in the split"
         f" of an earlier run; {len(sides) - old:,} new ones are divided"
     )
-    tested = {*data.test.names}
-    is_test = torch.tensor(
-        [side == "test" if side else name in tested for name, side in sides.items()]
-    )
-    if is_given or {*whole[is_test].names} == tested:
-        return decoded, sides
     train, test = whole[~is_test], whole[is_test]
+    if is_given or {*test.names} == {*data.test.names}:
+        return decoded, sides
     if lost := {*whole.labels.tolist()} - {*train.labels.tolist()}:
         raise InputError(
             f"{printable(folder.root)}: every picture of {printable(data.class_names[min(lost)])}"

@@ -26,7 +26,7 @@ from vitcli.runner.experiment.build import encoder_of
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import RunRecord, describe_other_images, read_record
-from vitcli.runner.run.split import read_split
+from vitcli.runner.run.split import read_sides
 from vitcli.runner.text import Listener, ignore_message
 
 OnStage = Callable[[str, int, int], None]
@@ -205,7 +205,7 @@ def load_trained_run(
         offline=offline,
         extras=spec.task.extras,
         seed=spec.seed,
-        kept=split.kept if (split := read_split(run)) else {},
+        kept=read_sides(run, "kept") or {},
         on_message=on_message,
     )
     if data.img_size != spec.model.img_size or data.in_chans != spec.model.in_chans:

@@ -1,10 +1,9 @@
 """split.json: which of the user's own pictures a run learned from, validated and tested on.
 
-A picture is known by its content, so it may be renamed and moved.
+A picture is known by its content (``DataSet.contents``), so it may be renamed and moved.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from vitcli.runner.errors import InputError
@@ -16,64 +15,27 @@ if TYPE_CHECKING:
 
 Sides = Mapping[str, str]
 """Content of a picture -> ``train``, ``val`` or ``test``."""
-SIDES = ("test", "val", "train")
-"""Of a picture that is in two splits, the last one counts."""
-KEPT = "kept_"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunSplit:
-    sides: Sides
-    before: frozenset[str] = frozenset()
-    """Contents that the weights learned from before this training."""
-    kept: Sides = field(default_factory=dict)
-    """The sides of earlier runs that this run kept."""
+def split_json(data: "DataSet", learned: Collection[str], kept: Sides) -> bytes:
+    """Return the content of split.json: the side of each picture, and the sides that were kept.
 
-    @property
-    def learned(self) -> frozenset[str]:
-        return self.before | {content for content, side in self.sides.items() if side == "train"}
-
-    @property
-    def to_keep(self) -> Sides:
-        """The sides that a training from these weights keeps."""
-        return {**self.sides, **dict.fromkeys(self.before, "train")}
-
-    def to_json(self) -> bytes:
-        values = {
-            f"{start}{side}": [content for content, where in sides.items() if where == side]
-            for start, sides in (("", self.sides), (KEPT, self.kept))
-            for side in SIDES
-        }
-        values["before"] = [*self.before]
-        return to_hashed_json({name: " ".join(sorted(part)) for name, part in values.items()})
-
-
-def split_of(data: "DataSet", before: frozenset[str], kept: Sides) -> RunSplit | None:
-    """Return the split of own pictures; None for other images."""
-    if not data.contents:
-        return None
-    parts = {"test": data.test, "val": data.val, "train": data.all_train}
-    sides = {
-        data.contents[name]: side for side in SIDES if (part := parts[side]) for name in part.names
-    }
-    return RunSplit(sides=sides, before=before, kept=kept)
-
-
-def read_split(run: RunDir) -> RunSplit | None:
-    """Return the split of a run; None if it recorded none.
-
-    Raises:
-        InputError: The file is damaged.
+    ``learned`` are the contents that the initial weights, or a teacher, learned from. Wherever such
+    a picture is now, its side is ``train``.
     """
+    parts = {"test": data.test, "val": data.val, "train": data.all_train}
+    sides = {data.contents[n]: side for side, part in parts.items() if part for n in part.names}
+    sides |= dict.fromkeys(learned, "train")
+    return to_hashed_json({"sides": dict(sorted(sides.items())), "kept": dict(kept)})
+
+
+def read_sides(run: RunDir, key: str = "sides") -> Sides | None:
+    """Return the sides of the pictures of a run, or with ``kept`` those that it kept, if known."""
     path = run.path / SPLIT
     try:
-        texts = {name: str(text).split() for name, text in read_json(path).items()}
+        values = read_json(path)
+        return dict(values[key]) if values["sha256"] else None
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {error}; restore it, or remove it and train again") from error
-
-    def sides(name: str) -> Sides:
-        return {content: side for side in SIDES for content in texts.get(f"{name}{side}", ())}
-
-    return RunSplit(sides=sides(""), before=frozenset(texts.get("before", ())), kept=sides(KEPT))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: damaged ({error}); restore it, or train again") from error

@@ -27,7 +27,7 @@ from vitcli.runner.experiment.build import encoder_of, filled_module
 from vitcli.runner.experiment.config import SIZES
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
-from vitcli.runner.run.split import read_split
+from vitcli.runner.run.split import read_sides
 from vitcli.runner.text import Listener, quantity
 
 POSITIONS = "pos_embed.table"
@@ -74,16 +74,10 @@ def sources(spec: ExperimentSpec, first: RunDir | Path | None) -> list[RunDir]:
     return sources
 
 
-def learned_by(source: RunDir) -> frozenset[str] | None:
+def learned_by(source: RunDir) -> set[str] | None:
     """Return the contents of the own pictures whose labels a run learned; None if unknown."""
-    if not source.spec().task.row.uses_labels:
-        return frozenset()
-    split = read_split(source)
-    return split.learned if split else None
-
-
-def learned_before(spec: ExperimentSpec, first: RunDir | Path | None) -> frozenset[str]:
-    return frozenset().union(*(learned_by(source) or () for source in sources(spec, first)))
+    sides = read_sides(source) if source.spec().task.row.uses_labels else {}
+    return None if sides is None else {content for content in sides if sides[content] == "train"}
 
 
 def describe_seen(source: RunDir, spec: ExperimentSpec, data: DataSet) -> list[str]:
@@ -94,18 +88,20 @@ def describe_seen(source: RunDir, spec: ExperimentSpec, data: DataSet) -> list[s
             "does not say which pictures it learned from, because an earlier version trained it;"
             " if test pictures are among them, the test accuracy will be too high"
         ]
-    counts = {seen: ""} if (seen := _seen_images(source, spec, data)) else {}
-    if learned is not None and data.contents:
+    if learned is None or not data.contents:
+        seen = {split: "" for split in [_seen_images(source, spec, data)] if split}
+    else:
         parts = {"test": None if data.test is data.val else data.test, "validation": data.val}
         counts = {
-            name: f"{count:,} of the {len(part):,} "
-            for name, part in parts.items()
-            if part and (count := sum(data.contents[picture] in learned for picture in part.names))
+            k: sum(data.contents[n] in learned for n in v.names) for k, v in parts.items() if v
+        }
+        seen = {
+            k: f"{count:,} of the {len(parts[k] or ()):,} " for k, count in counts.items() if count
         }
     return [
-        f"learned from {count}{name} images of this training, so the {name} accuracy will be too"
+        f"learned from {count}{split} images of this training, so the {split} accuracy will be too"
         " high"
-        for name, count in counts.items()
+        for split, count in seen.items()
     ]
 
 

@@ -30,12 +30,12 @@ from vitcli.runner.run.checkpoint import Checkpoint, resumable_checkpoint
 from vitcli.runner.run.folder import RUNS, RunDir, default_path, find_run
 from vitcli.runner.run.listing import refuse_foreign_files
 from vitcli.runner.run.record import RunRecord, describe_other_images, headline_key, read_record
-from vitcli.runner.run.split import RunSplit, Sides, read_split, split_of
+from vitcli.runner.run.split import Sides, read_sides, split_json
 from vitcli.runner.text import Listener, ignore_message, listed, quantity
 from vitcli.runner.train import exactness
 from vitcli.runner.train.build import build_training, compile_training, settings
 from vitcli.runner.train.events import Event
-from vitcli.runner.train.initial import initial_module, learned_before, refuse_source
+from vitcli.runner.train.initial import initial_module, learned_by, refuse_source, sources
 from vitcli.runner.train.ranks import (
     describe_parts,
     device_of_rank,
@@ -99,8 +99,8 @@ class Plan:
     """Whether ``data.test`` holds test images; in a search it does not."""
     first: RunDir | Path | None = None
     """The run, or the file of published weights, that a new training starts from."""
-    split: RunSplit | None = None
-    """The splits of own pictures."""
+    split: bytes | None = None
+    """The content of split.json; None without own pictures."""
     before: RunRecord | None = None
     """What the run folder says already; None if the run is a new one."""
     checkpoint: Checkpoint | None = None
@@ -142,7 +142,8 @@ def prepare(experiment: Experiment, request: Request) -> Plan:
     without_test = request.without_test or bool(before and before.meta.get("without_test"))
     kept = kept_sides(experiment, before, first)
     spec, data = read_images(experiment, request, kept)
-    split = split_of(data, learned_before(spec, first), kept)
+    learned = {content for run in sources(spec, first) for content in learned_by(run) or ()}
+    split = split_json(data, learned, kept) if data.contents else None
     if without_test and data.val is None:
         raise ConfigError("data.val_split is 0; a training without test images measures that split")
     if without_test and data.val:
@@ -338,14 +339,12 @@ def kept_sides(
     see the same images, keep none.
     """
     if before and before.data_hash:
-        split = read_split(before.folder)
-        return split.kept if split else {}
+        return read_sides(before.folder, "kept") or {}
     spec = experiment.spec
-    is_own = own_path(spec.data.name) and experiment.variant is None
-    if not is_own or spec.data.folds or spec.pretrain or not isinstance(first, RunDir):
+    is_own = own_path(spec.data.name) and not (experiment.variant or spec.data.folds)
+    if not is_own or spec.pretrain or not isinstance(first, RunDir):
         return {}
-    split = read_split(first) if first.spec().task.row.uses_labels else None
-    return split.to_keep if split else {}
+    return (read_sides(first) if first.spec().task.row.uses_labels else None) or {}
 
 
 def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:

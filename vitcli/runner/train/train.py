@@ -68,7 +68,7 @@ def open_run(plan: Plan) -> Iterator[RunDir]:
             run.delete_result()
         run.create(plan.spec)
         if plan.split and not (plan.run.path / SPLIT).exists():
-            commit(plan.run.path / SPLIT, plan.split.to_json())
+            commit(plan.run.path / SPLIT, plan.split)
         run.set_meta(meta)
         run.set_status("running", plan.checkpoint.step if plan.checkpoint else 0)
         yield run
