@@ -5,7 +5,7 @@ Axes: N test images, B batch, C channels, H W pixels, K classes.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -199,15 +199,18 @@ def load_trained_run(
     spec, where = run.spec(), pick_device(device)
     notes: list[str] = []
     module = load_module(run, spec, str(where), step, notes.append)
-    data = load_data(
+    read = partial(
+        load_data,
         spec.data,
         data_dir=data_dir,
         offline=offline,
         extras=spec.task.extras,
         seed=spec.seed,
-        kept=read_sides(run, "kept") or {},
         on_message=on_message,
     )
+    data = read(kept=read_sides(run, "kept") or {})
+    if describe_other_images(read_record(run).data_hash, data) and (sides := read_sides(run)):
+        data = read(kept=sides)  # no picture that it has learned is measured
     if data.img_size != spec.model.img_size or data.in_chans != spec.model.in_chans:
         raise InputError(
             f"{run.name} takes images of {spec.model.img_size}, but {spec.data.name} now has"
