@@ -110,8 +110,9 @@ def test_a_run_is_measured_on_the_new_pictures_that_it_has_not_learned(photos):
     for seed, name in enumerate(("cat", "dog")):
         add(photos / name / "new", 15, np.random.default_rng(seed + 9))
     contents = dict(names_of(photos))
-    _, _, talk = vitcli("eval", "old")
-    assert "was trained on other images" in talk
+    _, out, talk = vitcli("eval", "old")
+    assert "40 of 70 pictures stay" in talk
+    assert "was trained on other images" in out
     data = load_trained_run("old").data
     tested = {contents[name] for name in data.test.names}
     assert {content for content, side in old.items() if side == "test"} < tested

@@ -354,9 +354,10 @@ def keep_split(
     known = {name: kept[content] for name, content in data.contents.items() if content in kept}
     sides, is_test = keep_sides(whole, known, {*data.test.names}, groups)
     old = sum(map(bool, sides.values()))
+    count = quantity(len(sides), "training picture" if is_given else "picture")
     on_message(
-        f"{printable(folder.root)}: {old:,} of {quantity(len(sides), 'picture')} stay in the split"
-        f" of an earlier run; {len(sides) - old:,} new ones are divided"
+        f"{printable(folder.root)}: {old:,} of {count} stay in the split of an earlier run;"
+        f" {len(sides) - old:,} new ones are divided"
     )
     train, test = whole[~is_test], whole[is_test]
     if is_given or {*test.names} == {*data.test.names}:
