@@ -12,6 +12,7 @@ from PIL import Image
 from torchvision.transforms.functional import to_pil_image
 
 from tests.runner.data.conftest import add, load, spec
+from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data import picture_reader
 from vitcli.runner.data.folder import list_folder, picture_files
@@ -355,3 +356,26 @@ def test_a_class_may_have_the_name_of_a_split(root, name):
     if name != "train":  # then the classes are in train
         with pytest.raises(InputError, match="train needs a folder"):
             list_folder(flat)
+
+
+def test_validation_pictures_that_are_known_stay_and_the_same_share_of_new_ones_joins(root):
+    usual = load(root, val_split=0.25)
+    names = sorted({*usual.train.names, *usual.val.names})
+
+    def kept(sides: dict[str, str]) -> DataSet:
+        known = {usual.contents[name]: side for name, side in sides.items()}
+        return load_data(spec(root, val_split=0.25), kept=known)
+
+    same = kept(dict.fromkeys(usual.val.names, "val") | dict.fromkeys(usual.train.names, "train"))
+    assert (same.data_hash, {*same.val.names}) == (usual.data_hash, {*usual.val.names})
+    others = [name for name in names if name not in usual.val.names][:2]
+    known = dict.fromkeys(names[:10], "train") | dict.fromkeys(others, "val")
+    data = kept(known)
+    assert {*others} < {*data.val.names}
+    assert len({*data.val.names} - {*known}) == round(0.25 * len({*names} - {*known}))
+    assert not {n for n, side in known.items() if side == "train"} & {*data.val.names}
+    assert data.data_hash != usual.data_hash
+    cats = {name: "val" if "cat" in name else "train" for name in names}
+    assert {*kept(cats).train.labels.tolist()} == {0, 1}, "each class keeps a training picture"
+    seen = kept(dict.fromkeys(names, "train"))
+    assert {*seen.val.names} == {*usual.val.names}, "none is new"
