@@ -184,6 +184,8 @@ def counts_of(found: dict) -> dict[str, dict[str, int]]:
 
 def test_against_a_run_the_pictures_are_in_the_splits_of_a_training_from_it(pictures, trained):
     (pictures / "test").rename("away")
+    noise = np.random.default_rng(5).integers(0, 256, (9, 30, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(pictures / "train" / "dark" / "wide.png")
     code, out, talk = vitcli("check", "pictures", "--against", "old", "--json")
     found = json.loads(out)
     assert (code, found["num_seen"]) == (0, 0), talk

@@ -127,9 +127,11 @@ def test_pictures_in_sub_folders_belong_to_their_class_in_every_command(root, ha
     folder = list_folder(root)
     assert {*folder.paths} == {*picture_files([str(root)])}
     assert len(read) == len(folder.paths)
-    for path in cats.iterdir():  # no picture is directly in its class any more
-        if path.is_file():
-            path.rename(cats / "200" / path.name)
+    for name in ("cat", "dog"):  # no picture is directly in its class any more
+        inner = cats.parent / name / "200"
+        inner.mkdir(exist_ok=True)
+        for path in (path for path in inner.parent.iterdir() if path.is_file()):
+            path.rename(inner / path.name)
     assert load(root).data_hash == before
 
 
@@ -312,6 +314,7 @@ def test_predict_collects_the_files_that_train_reads(root):
     (root / "train" / "linked" / "loop").symlink_to(root / "train")
     folder = list_folder(root)
     read = {os.path.realpath(path) for path in folder.paths[: folder.num_train]}
+    assert len(read) == folder.num_train, "none twice"
     assert {os.path.realpath(path) for path in picture_files([str(root / "train")])} == read
 
 

@@ -91,8 +91,8 @@ class FolderCheck:
     @property
     def num_problems(self) -> int:
         pairs = sum(len(self.pairs[row]) for row in PROBLEMS)
-        others = self.unreadable, self.untested, self.names_alike, self.seen
-        return pairs + sum(map(len, others))
+        others = [*self.unreadable, *self.untested, *self.names_alike, *self.seen]
+        return pairs + len(others)
 
     @property
     def left_out(self) -> list[str]:
@@ -168,13 +168,13 @@ def check_folder(
         )
         parts = picture_reader.parts_of(stretched, train, test, val)
         for row, found in picture_reader.same_pictures(*parts).items():
-            known = {first for first, _ in pairs[row]}
-            pairs[row] += [pair for pair in found if pair[0] not in known]
+            named = {first for first, _ in pairs[row]}
+            pairs[row] += [pair for pair in found if pair[0] not in named]
     is_compared = len(train) * max(len(train), len(test)) <= MOST_PAIRS
     trained = images[torch.tensor(train)]
     alike = pairs_alike(trained.pixels) if is_compared else []
-    named = [(trained.names[a], trained.names[b]) for a, b in alike]
-    pairs["alike"] = [pair for pair in named if {*pair} not in map(set, pairs["twins"])]
+    both = [(trained.names[a], trained.names[b]) for a, b in alike]
+    pairs["alike"] = [pair for pair in both if {*pair} not in map(set, pairs["twins"])]
     names = folder.names
     held_out = [names[row] for row in [*test, *val]]
     pairs["groups"] = divided(held_out, [names[row] for row in train], groups)

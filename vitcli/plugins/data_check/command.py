@@ -115,7 +115,11 @@ def tables_of_run(found: "FolderCheck | None") -> list[DataTable]:
     counts = Counter((now, then or "new") for _, now, then in found.sides)
     kinds = ("train", "val", "test")
     rows = [{"now": now} | {then: counts[now, then] for then in (*kinds, "new")} for now in kinds]
-    columns = ["now", *(Field(then, f"{then} of the run") for then in kinds), "new"]
+    columns: list[Field | str] = [
+        "now",
+        *(Field(then, f"{then} of the run") for then in kinds),
+        "new",
+    ]
     pictures = [{"picture": name, "now": now, "then": then} for name, now, then in found.sides]
     return [
         DataTable("against", columns, rows),

@@ -140,10 +140,11 @@ def prepare(experiment: Experiment, request: Request) -> Plan:
     if request.rerun:
         refuse_source(run, experiment.spec, first)
     without_test = request.without_test or bool(before and before.meta.get("without_test"))
-    kept = kept_sides(experiment, before, first)
-    spec, data = read_images(experiment, request, kept)
-    learned = {content for run in sources(spec, first) for content in learned_by(run) or ()}
-    split = split_json(data, learned, kept) if data.contents else None
+    sides = kept_sides(experiment, before, first)
+    spec, data = read_images(experiment, request, sides)
+    runs = sources(spec, None if is_waiting else first)
+    learned = {content for run in runs for content in learned_by(run) or ()}
+    split = split_json(data, learned, sides) if data.contents else None
     if without_test and data.val is None:
         raise ConfigError("data.val_split is 0; a training without test images measures that split")
     if without_test and data.val:
