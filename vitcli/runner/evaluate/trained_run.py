@@ -5,7 +5,7 @@ Axes: N test images, B batch, C channels, H W pixels, K classes.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -206,7 +206,7 @@ def load_trained_run(
         offline=offline,
         extras=spec.task.extras,
         seed=spec.seed,
-        on_message=on_message,
+        on_message=cache(on_message),  # each note once
     )
     data = read(kept=read_sides(run, "kept") or {})
     if describe_other_images(read_record(run).data_hash, data) and (sides := read_sides(run)):
