@@ -199,6 +199,6 @@ def test_the_trials_of_a_study_see_the_same_images_whatever_they_start_from(phot
         "base: tiny.yaml\ndata: {name: 'imagefolder:new', val_split: 0.2}\nseeds: [0]\n"
         "variants: {baseline: {}, tuned: {train.init: old}}\n"
     )
-    said(0, "ablate", "study.yaml", "-j", "1")
+    said(0, "ablate", "study.yaml", "-j", "2")  # a worker reads its images once
     hashes = {json.loads(p.read_text())["data_hash"] for p in Path("runs/study").rglob("meta.json")}
     assert len(hashes) == 1
