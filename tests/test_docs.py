@@ -85,6 +85,7 @@ ENDS = {
     "vitcli decide --csv": (4, "cannot be read"),
     "vitcli decide idea": (4, "cannot be read"),
     "vitcli train finetune --data imagefolder:pictures --name own --init vit.pt": (4, "'vit.pt'"),
+    "vitcli data check pictures --against pets": (4, "does not say which pictures"),
     "vitcli eval clip": (4, "no run is called 'clip'"),
 }
 """Beginning of a command whose input is not here -> its exit code and a part of its message."""

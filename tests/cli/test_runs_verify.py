@@ -42,7 +42,7 @@ def cut(path: Path) -> None:
 @pytest.mark.seam
 def test_a_whole_run(run):
     found = states(run)
-    assert ({*found.values()}, len(found), "checkpoints/20" in found) == ({"ok"}, 8, True)
+    assert ({*found.values()}, len(found), "checkpoints/20" in found) == ({"ok"}, 9, True)
     assert verify(run.path, "cifar10-pocket")[0] == 0
 
 

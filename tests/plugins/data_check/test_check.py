@@ -19,6 +19,8 @@ from vitcli.plugins.data_check.check import check_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.data.picture_reader import list_pictures
 from vitcli.runner.experiment.config import parse_sets
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.split import read_sides
 
 vitcli = partial(commands.vitcli, "data")
 pytestmark = pytest.mark.usefixtures("here")
@@ -146,3 +148,116 @@ def test_a_divided_group_is_a_problem_that_only_a_person_can_solve(tmp_path):
     found = check_folder(list_pictures(write_csv(tmp_path / "own", torn)), print)
     assert (found.num_problems, len(found.leaks)) == (6, 6)
     assert not found.left_out, "no test picture would be left"
+
+
+@pytest.fixture
+def trained(pictures, here) -> dict[str, str]:
+    """A run called old, trained on half of the pictures for training; name -> side in it."""
+    for path in sorted((pictures / "train").glob("*/*"))[::2]:
+        place = here / "old" / path.parent.name
+        place.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
+    (here / "tiny.yaml").write_text(
+        "model: {patch_size: 4, embed_dim: 16, depth: 1, num_heads: 2}\ntrain: {epochs: 1}\n"
+    )
+    said(
+        0,
+        *[
+            "train",
+            "tiny.yaml",
+            "--data",
+            "imagefolder:old",
+            "--name",
+            "old",
+            "-s",
+            "data.val_split=0.2",
+        ],
+    )
+    sides = read_sides(RunDir(Path("runs/old")))
+    data = load_data(DataSpec(name="imagefolder:old"))
+    return {name: sides[content] for name, content in data.contents.items()}
+
+
+def counts_of(found: dict) -> dict[str, dict[str, int]]:
+    return {row.pop("now"): row for row in found["against"]}
+
+
+def test_against_a_run_the_pictures_are_in_the_splits_of_a_training_from_it(pictures, trained):
+    (pictures / "test").rename("away")
+    noise = np.random.default_rng(5).integers(0, 256, (9, 30, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(pictures / "train" / "dark" / "wide.png")
+    code, out, talk = vitcli("check", "pictures", "--against", "old", "--json")
+    found = json.loads(out)
+    assert (code, found["num_seen"]) == (0, 0), talk
+    known = {row["picture"].removeprefix("train/"): row for row in found["pictures"]}
+    assert {name: known[name]["then"] for name in trained} == trained
+    tested = {name for name, row in known.items() if row["now"] == "test"}
+    assert {name for name, side in trained.items() if side == "test"} < tested
+    assert not tested & {name for name, side in trained.items() if side != "test"}
+    (following,) = found["next"]
+    wanted = ["train", "finetune", "--data", "imagefolder:pictures", "--init", "old"]
+    assert shlex.split(following)[1:] == wanted
+    words = ("train", "tiny.yaml", *wanted[2:], "--name", "new", "-s", "data.val_split=0.2")
+    assert "learned from" not in said(0, *words)
+    counts = counts_of(found)
+    new = read_sides(RunDir(Path("runs/new")))
+    assert counts["test"]["test"] + counts["test"]["new"] == [*new.values()].count("test")
+
+
+def test_test_pictures_that_the_run_was_trained_on_are_a_problem_and_are_left_out(
+    pictures, trained
+):
+    moved = sorted(name for name, side in trained.items() if side == "train")[:3]
+    for name in moved:
+        (pictures / "train" / name).rename(pictures / "test" / name.replace("/", "/moved-"))
+    assert vitcli("check", "pictures")[0] == 0
+    code, out, _ = vitcli("check", "pictures", "--against", "old", "--json", "--page", "page.html")
+    found = json.loads(out)
+    assert (code, found["num_seen"], found["num_problems"]) == (6, 3, 3)
+    assert counts_of(found)["test"]["train"] == 3
+    names = {
+        row["picture"]
+        for row in found["pictures"]
+        if (row["now"], row["then"]) == ("test", "train")
+    }
+    assert names == {"test/" + name.replace("/", "/moved-") for name in moved}
+    assert all(name in Path("page.html").read_text() for name in names)
+    (following,) = found["next"]
+    code, out, _ = commands.vitcli(*shlex.split(following)[1:], "--json")
+    assert code == 6
+    words = shlex.split(json.loads(out)["next"][0])
+    assert {*words} >= {"--init", "old", "data.corrections=copies.csv"}
+    talk = said(0, "train", "tiny.yaml", *words[3:], "--name", "new")
+    assert "learned from" not in talk
+    assert "3 pictures left out" in talk
+
+
+@pytest.mark.parametrize("run", ["cifar10-pocket", "nowhere", "old"])
+def test_a_run_that_does_not_say_its_pictures_is_refused(pictures, run, trained):
+    Path("runs/old/split.json").unlink()
+    talk = said(4, "data", "check", "pictures", "--against", run)
+    assert ("no run is called" if run == "nowhere" else "does not say which pictures") in talk
+
+
+@pytest.mark.parametrize("has_copies", [True, False])
+def test_the_folder_of_a_phone_and_a_network_storage_is_checked_without_a_word_too_many(
+    pictures, has_copies
+):
+    """The thumbnails of a Synology, side files, and a class in folders of years."""
+    first = sorted((pictures / "train" / "dark").glob("*"))[0]
+    for name in ("@eaDir/dark/SYNOPHOTO_THUMB_M.png", "train/@eaDir/t.png", "train/dark/a.AAE"):
+        (pictures / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(first, pictures / name)
+    if has_copies:
+        (pictures / "train" / "dark" / "2024").mkdir()
+        shutil.copy(first, pictures / "test" / "dark" / "copy.png")
+        first.rename(pictures / "train" / "dark" / "2024" / first.name)
+    code, out, talk = vitcli("check", "pictures", "--leave-out", "copies.csv", "--json")
+    found = json.loads(out)
+    assert (code, found["num_unreadable"], found["num_copies"]) == (6 * has_copies, 0, has_copies)
+    assert [row["class"] for row in found["classes"]] == ["bright", "dark"]
+    assert "1 .aae" in talk
+    assert "2 @eaDir" in talk
+    words = shlex.split(found["next"][0])
+    assert words[3:5] == ["--data", "imagefolder:pictures"]
+    said(0, *words[1:], "--dry-run")

@@ -1,6 +1,7 @@
 """A run that teaches: its weights belong to the configuration, and only a training needs it."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -222,13 +223,19 @@ def test_a_source_that_learned_from_images_that_are_measured_is_told(tiny, sourc
         train(name, plain, *changes)
     measures = {"val": (val,), "fold": (folds,), "next-fold": (folds, "seed=1")}
     found = {
-        (name, own): [each for each in ("validation", "test") if f"from {each} images" in text]
+        (name, own): [
+            each
+            for each in ("validation", "test")
+            if re.search(rf"learned from (\d+ of the \d+ )?{each} images", text)
+        ]
         for name in sources
         for own, changes in measures.items()
         for text in [train(f"{name}-{own}", kind, *changes, f"{source}={name}")]
     }
     validation = {("whole", "val"), ("fold", "val")}
     unseen = {("split", "val"), ("fold", "fold")}
+    if source == "train.init":  # the fold that it was tested on is held out
+        unseen.add(("fold", "val"))
     for pair, seen in found.items():
         is_unseen = pair in unseen or pair[0] == "other"
         assert seen == ([] if is_unseen else ["validation" if pair in validation else "test"])

@@ -12,6 +12,7 @@ from PIL import Image
 from torchvision.transforms.functional import to_pil_image
 
 from tests.runner.data.conftest import add, load, spec
+from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data import picture_reader
 from vitcli.runner.data.folder import list_folder, picture_files
@@ -70,18 +71,75 @@ def test_pictures_that_look_alike_stay_on_one_side(here):
     assert len(data.train) == 64
 
 
-def test_junk_and_empty_classes_are_passed_over_and_unused_pictures_are_counted(root):
+SIDE = (
+    *("IMG_1.AAE", "a.xmp", "b.MOV", "notes.xlsx", "a.jpg.dop", "README.txt", "a.json"),
+    *("@eaDir/t.jpg", "#recycle/t.jpg", "__MACOSX/._a.jpg", "P.lrdata/t.jpg"),
+)
+SILENT = (".DS_Store", "Thumbs.db", "Icon\r", "._a.jpg", ".thumbnails/t.jpg")
+
+
+@pytest.mark.parametrize("place", ["train/cat", "train/cat/2024", "train", "."])
+def test_files_and_folders_that_phones_and_networks_leave_are_no_pictures(root, place):
+    before, read = load(root).data_hash, picture_files([str(root)])
+    files = [name for name in (*SIDE, *SILENT) if place.startswith("train/") or "/" in name]
+    for name in files:
+        path = root / place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes((root / "train" / "cat" / "20-0.png").read_bytes())
+    if place.endswith("2024"):
+        add(root / place, 1, np.random.default_rng(1))
+    data, told = load(root, messages := [""]), list[str]()
+    assert (data.data_hash == before) == (not place.endswith("2024"))
+    assert data.class_names == ("cat", "dog")
+    assert len(picture_files([str(root)], told.append)) == len(read) + place.endswith("2024")
+    for note in (" ".join(messages), " ".join(told)):
+        shown = {name.split("/")[0] if "/" in name else name[-4:].lower() for name in files}
+        named = {name for name in shown if name in note}
+        assert len(named) >= min(8, len({*files} & {*SIDE}))
+        assert not named & {"Thumbs.db", ".thumbnails", ".ds_store"}
+
+
+def test_empty_classes_and_loose_pictures_are_counted(root):
     (root / "train" / ".cache").mkdir()
-    for name in (".DS_Store", "Thumbs.db", "Icon\r", "README.txt", "a.json"):
-        (root / "train" / "cat" / name).write_bytes(b"junk")
     (root / "train" / "bird").mkdir()
-    add(root / "train" / "dog" / "puppies", 3, np.random.default_rng(1))
+    (root / "train" / "crab" / "inner").mkdir(parents=True)
     add(root / "train", 2, np.random.default_rng(2))
     data = load(root, messages := [""])
     assert (data.class_names, len(data.train)) == (("cat", "dog"), 16)
-    for told in ("bird has no pictures", "puppies: ignored 3", "ignored 2 pictures", "README.txt"):
+    for told in ("bird has no pictures", "crab has folders but no", "ignored 2 pictures"):
         assert any(told in text for text in messages), told
-    assert not any("Thumbs.db" in text for text in messages)
+
+
+@pytest.mark.parametrize("has_test", [True, False])
+def test_pictures_in_sub_folders_belong_to_their_class_in_every_command(root, has_test, tmp_path):
+    if not has_test:
+        (root / "test").rename(tmp_path / "away")
+        root = (root / "train").rename(tmp_path / "flat")
+    cats = root / "train" / "cat" if has_test else root / "cat"
+    before, read = load(root).data_hash, {*picture_files([str(root)])}
+    for i, path in enumerate(sorted(cats.iterdir())[:6]):
+        inner = cats / f"20{i}" / "Mai"
+        inner.mkdir(parents=True)
+        path.rename(inner / path.name)
+    data = load(root, messages := [""])
+    assert data.data_hash == before, "the split is by content"
+    assert any("6 pictures in sub-folders of a class" in text for text in messages)
+    folder = list_folder(root)
+    assert {*folder.paths} == {*picture_files([str(root)])}
+    assert len(read) == len(folder.paths)
+    for name in ("cat", "dog"):  # no picture is directly in its class any more
+        inner = cats.parent / name / "200"
+        inner.mkdir(exist_ok=True)
+        for path in (path for path in inner.parent.iterdir() if path.is_file()):
+            path.rename(inner / path.name)
+    assert load(root).data_hash == before
+
+
+@pytest.mark.parametrize("name", ["train", "Test", "validation"])
+def test_a_split_inside_a_class_is_refused(root, name):
+    add(root / "train" / "dog" / name, 1, np.random.default_rng(1))
+    with pytest.raises(InputError, match=rf"dog/{name} looks like a split .*PATH/train/<class>"):
+        list_folder(root)
 
 
 def test_unreadable_files_are_listed_and_counted(root):
@@ -256,6 +314,7 @@ def test_predict_collects_the_files_that_train_reads(root):
     (root / "train" / "linked" / "loop").symlink_to(root / "train")
     folder = list_folder(root)
     read = {os.path.realpath(path) for path in folder.paths[: folder.num_train]}
+    assert len(read) == folder.num_train, "none twice"
     assert {os.path.realpath(path) for path in picture_files([str(root / "train")])} == read
 
 
@@ -300,3 +359,26 @@ def test_a_class_may_have_the_name_of_a_split(root, name):
     if name != "train":  # then the classes are in train
         with pytest.raises(InputError, match="train needs a folder"):
             list_folder(flat)
+
+
+def test_validation_pictures_that_are_known_stay_and_the_same_share_of_new_ones_joins(root):
+    usual = load(root, val_split=0.25)
+    names = sorted({*usual.train.names, *usual.val.names})
+
+    def kept(sides: dict[str, str]) -> DataSet:
+        known = {usual.contents[name]: side for name, side in sides.items()}
+        return load_data(spec(root, val_split=0.25), kept=known)
+
+    same = kept(dict.fromkeys(usual.val.names, "val") | dict.fromkeys(usual.train.names, "train"))
+    assert (same.data_hash, {*same.val.names}) == (usual.data_hash, {*usual.val.names})
+    others = [name for name in names if name not in usual.val.names][:2]
+    known = dict.fromkeys(names[:10], "train") | dict.fromkeys(others, "val")
+    data = kept(known)
+    assert {*others} < {*data.val.names}
+    assert len({*data.val.names} - {*known}) == round(0.25 * len({*names} - {*known}))
+    assert not {n for n, side in known.items() if side == "train"} & {*data.val.names}
+    assert data.data_hash != usual.data_hash
+    cats = {name: "val" if "cat" in name else "train" for name in names}
+    assert {*kept(cats).train.labels.tolist()} == {0, 1}, "each class keeps a training picture"
+    seen = kept(dict.fromkeys(names, "train"))
+    assert {*seen.val.names} == {*usual.val.names}, "none is new"

@@ -80,6 +80,8 @@ class DataSet:
     data_hash: str
     leaks: tuple[str, ...] = ()
     """Names of the held-out images that are in another split, too."""
+    contents: Mapping[str, str] = field(default_factory=dict)
+    """Name of an own picture -> digest of its file, or of its pixels if it is no file."""
     unlabelled: Images | None = None
     """All training images, with labels of -1, if ``data.labels`` limits ``train``."""
     spec: DataSpec | None = None

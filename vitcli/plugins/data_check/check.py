@@ -3,9 +3,10 @@
 import io
 import os
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from PIL import Image
@@ -17,14 +18,17 @@ from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import CORRECTIONS
 from vitcli.runner.data.extras import images_by_class
+from vitcli.runner.data.folds import keep_sides
 from vitcli.runner.data.labels import names_alike
 from vitcli.runner.data.listing import PictureFolder, divided, group_of
-from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
+from vitcli.runner.data.near_copies import MOST_PAIRS, content_digests, pairs_alike
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import require_replaceable
 from vitcli.runner.report.pages import data_uri, render
 from vitcli.runner.report.tables import to_csv
+from vitcli.runner.run.folder import find_run
+from vitcli.runner.run.split import Sides, read_sides
 from vitcli.runner.text import Listener, printable
 
 MOST_SHOWN = 100
@@ -62,6 +66,20 @@ class FolderCheck:
     images: Images
     is_compared: bool
     """Whether pictures that look alike were searched for; too many pictures take too long."""
+    known: Mapping[str, str]
+    """Name -> the side of a picture that the run of --against knows."""
+
+    @property
+    def sides(self) -> list[tuple[str, str, str | None]]:
+        """Return name, side, and side in the run of --against, of each picture."""
+        parts = {"train": self.train, "test": self.test, "val": self.val}
+        named = ((self.folder.names[row], side) for side, rows in parts.items() for row in rows)
+        return [(name, side, self.known.get(name)) for name, side in named]
+
+    @property
+    def seen(self) -> list[str]:
+        """Return the held-out pictures that the run of --against was trained on."""
+        return [name for name, now, then in self.sides if (now != "train") and then == "train"]
 
     @property
     def untested(self) -> list[str]:
@@ -74,7 +92,8 @@ class FolderCheck:
     @property
     def num_problems(self) -> int:
         pairs = sum(len(self.pairs[row]) for row in PROBLEMS)
-        return len(self.unreadable) + len(self.untested) + len(self.names_alike) + pairs
+        others = [*self.unreadable, *self.untested, *self.names_alike, *self.seen]
+        return pairs + len(others)
 
     @property
     def left_out(self) -> list[str]:
@@ -85,7 +104,7 @@ class FolderCheck:
         """
         label = dict(zip(self.folder.names, self.folder.labels, strict=True))
         equal = {name for row in LEAKS for name, _ in self.pairs[row]}
-        equal |= {name for pair in self.pairs["twins"] for name in pair}
+        equal |= {name for pair in self.pairs["twins"] for name in pair} | {*self.seen}
         near = {a for a, b in self.pairs["near"] if label[a] == label[b]}
         chosen = next((each for each in (equal | near, equal) if self._can_spare(each)), set())
         return sorted(chosen)
@@ -112,8 +131,23 @@ class FolderCheck:
         return [*zip(folder.class_names, *counts, strict=True)]
 
 
-def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
-    """Compare all pictures; of several shapes also stretched, to find copies of another shape."""
+def sides_of(name: str) -> Sides:
+    run = find_run(name)
+    if (sides := read_sides(run)) is None:
+        raise InputError(
+            f"{run.name} does not say which pictures it was trained on: they are not your own, or"
+            " an earlier version trained it"
+        )
+    return sides
+
+
+def check_folder(
+    folder: PictureFolder, on_message: Listener, kept: Sides = MappingProxyType({})
+) -> FolderCheck:
+    """Compare all pictures; of several shapes also stretched, to find copies of another shape.
+
+    They are in the splits of a training that keeps the sides ``kept``, by content.
+    """
     for note in folder.notes:
         on_message(note)
     sizes = Counter(picture_reader.sizes_of(folder))
@@ -121,19 +155,30 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
     require_memory(len(folder.paths), folder.in_chans, size)
     images, failures = picture_reader.read_labelled(folder, size, folder.in_chans, on_message)
     groups = group_of(folder, None)
-    train, test, val, pairs = picture_reader.split_folder(folder, images, failures, groups)
+    digests = content_digests(folder, failures)
+    train, test, val, pairs = picture_reader.split_folder(folder, images, digests, groups)
+    contents = picture_reader.contents_of(folder, digests)
+    known = {name: kept[content] for name, content in contents.items() if content in kept}
+    if known and folder.num_test is None:
+        rows = sorted(digests)
+        tested = {folder.names[row] for row in test}
+        _, is_test = keep_sides(images[torch.tensor(rows)], known, tested, groups)
+        test = [row for row, tests in zip(rows, is_test.tolist(), strict=True) if tests]
+        train = sorted({*rows} - {*test})
+        pairs = picture_reader.same_pictures(*picture_reader.parts_of(images, train, test, val))
     if len({height / width for height, width in sizes}) > 1:
         stretched, _ = picture_reader.read_labelled(
             folder, size, folder.in_chans, on_message, "stretch"
         )
-        for row, found in picture_reader.same_pictures(folder, stretched, train, test, val).items():
-            known = {first for first, _ in pairs[row]}
-            pairs[row] += [pair for pair in found if pair[0] not in known]
+        parts = picture_reader.parts_of(stretched, train, test, val)
+        for row, found in picture_reader.same_pictures(*parts).items():
+            named = {first for first, _ in pairs[row]}
+            pairs[row] += [pair for pair in found if pair[0] not in named]
     is_compared = len(train) * max(len(train), len(test)) <= MOST_PAIRS
     trained = images[torch.tensor(train)]
     alike = pairs_alike(trained.pixels) if is_compared else []
-    named = [(trained.names[a], trained.names[b]) for a, b in alike]
-    pairs["alike"] = [pair for pair in named if {*pair} not in map(set, pairs["twins"])]
+    both = [(trained.names[a], trained.names[b]) for a, b in alike]
+    pairs["alike"] = [pair for pair in both if {*pair} not in map(set, pairs["twins"])]
     names = folder.names
     held_out = [names[row] for row in [*test, *val]]
     pairs["groups"] = divided(held_out, [names[row] for row in train], groups)
@@ -148,6 +193,7 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
         unreadable=list(failures.values()),
         pairs=pairs,
         is_compared=is_compared,
+        known=known,
     )
 
 

@@ -1,23 +1,26 @@
 """`vitcli data check`: the problems of one's own pictures."""
 
 import shlex
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from vitcli.cli import complete
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.data import class_counts, size_of
 from vitcli.cli.options import Format, with_code, with_example
 from vitcli.runner.errors import CheckError
-from vitcli.runner.report.report import SHARE, DataTable, Fact, Report, facts_of, hidden
+from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, facts_of, hidden
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
     from vitcli.plugins.data_check.check import FolderCheck
 
 NUM_LISTED = 20
+SEEN = "Held-out pictures that the run was trained on"
 
 
 @with_example("vitcli data check pictures --page check.html --leave-out copies.csv")
@@ -45,13 +48,22 @@ def check(
             help="Write the copies into a file for data.corrections, which leaves them out.",
         ),
     ] = None,
+    against: Annotated[
+        str | None,
+        Option(
+            metavar="RUN",
+            help="Name which pictures this run was trained on, and check a training from it.",
+            autocompletion=complete.run,
+        ),
+    ] = None,
     form: Format = "text",
 ) -> None:
     """Look for problems of your own pictures before a training.
 
     It finds damaged files, pictures in two classes, classes without a test picture, and test
     pictures that are copies of training pictures: equal, turned, mirrored, resized, cut or saved
-    again. If there are some, the exit code is 6.
+    again. With --against, also test pictures that the run was trained on. If there are some, the
+    exit code is 6.
     """
     from vitcli.plugins.data_check import check as checked
     from vitcli.runner import files
@@ -64,34 +76,58 @@ def check(
     if not Path(folder).is_dir() and (":" in folder or Path(folder).is_file()):
         check_name(folder, takes_code=True)
     name = folder if own_path(folder) else f"imagefolder:{folder}"
-    found = checked.check_folder(list_pictures(name), say)
+    kept = {} if against is None else checked.sides_of(against)
+    found = checked.check_folder(list_pictures(name), say, kept)
     if page is not None:
         with files.errors_name(page):
             files.commit(page, checked.page(found).encode())
     if leave_out is not None and found.left_out:
         with files.errors_name(leave_out):
             files.commit(leave_out, checked.corrections(found).encode())
-    following = command_after(folder, name, found, leave_out)
+    following = command_after(folder, name, found, leave_out, against)
     written = [path for path in (page, leave_out if found.left_out else None) if path]
-    emit_report(replace(check_report(found), files=written, next=[following]), form)
+    report = check_report(found, against)
+    emit_report(replace(report, files=written, next=[following]), form)
     if found.num_problems:
         hint = "" if page else "; --page check.html shows the pictures"
         raise CheckError(f"{folder}: {quantity(found.num_problems, 'problem')}{hint}")
 
 
-def command_after(folder: str, name: str, found: "FolderCheck", leave_out: Path | None) -> str:
+def command_after(
+    folder: str, name: str, found: "FolderCheck", leave_out: Path | None, against: str | None
+) -> str:
     from vitcli.runner.experiment.config import typed_changes, typed_command
 
     if found.left_out and leave_out is None:
-        return shlex.join(typed_command("data check", folder, "--leave-out", "copies.csv"))
+        words = typed_command("data check", folder, "--leave-out", "copies.csv")
+        return shlex.join([*words, *(("--against", against) if against else ())])
     words = typed_command("train", "finetune", "--data", name)
+    words += ["--init", against] if against else []
     words += ["--skip-bad"] if found.unreadable else []
     words += typed_changes({"data.corrections": str(leave_out)}) if found.left_out else []
     words += ["--allow-leaks"] if found.leaks else []
     return shlex.join(words)
 
 
-def check_report(found: "FolderCheck") -> Report:
+def tables_of_run(found: "FolderCheck | None") -> list[DataTable]:
+    if found is None:
+        return []
+    counts = Counter((now, then or "new") for _, now, then in found.sides)
+    kinds = ("train", "val", "test")
+    rows = [{"now": now} | {then: counts[now, then] for then in (*kinds, "new")} for now in kinds]
+    columns: list[Field | str] = [
+        "now",
+        *(Field(then, f"{then} of the run") for then in kinds),
+        "new",
+    ]
+    pictures = [{"picture": name, "now": now, "then": then} for name, now, then in found.sides]
+    return [
+        DataTable("against", columns, rows),
+        DataTable("pictures", ["picture", "now", "then"], pictures, is_shown=False),
+    ]
+
+
+def check_report(found: "FolderCheck", against: str | None) -> Report:
     from vitcli.plugins.data_check.check import GROUPS
     from vitcli.runner.data.picture_reader import kept_area
     from vitcli.runner.experiment.config import load_experiment
@@ -125,6 +161,7 @@ def check_report(found: "FolderCheck") -> Report:
                 Fact(f"num_{kind}", len(found.pairs[kind]), label=heading)
                 for kind, heading in GROUPS.items()
             ),
+            *([Fact("num_seen", len(found.seen), label=SEEN)] if against else []),
             *hidden(is_compared=found.is_compared),
             *facts_of(num_problems=found.num_problems),
         ],
@@ -133,6 +170,7 @@ def check_report(found: "FolderCheck") -> Report:
             DataTable("unreadable", ["problem"], unreadable, most=NUM_LISTED),
             class_counts(found.counts(), "held out" if found.folder.num_test is None else "test"),
             DataTable("sizes", ["height", "width", "pictures"], sizes, most=NUM_LISTED),
+            *tables_of_run(found if against else None),
         ],
         notes=[note for note, holds in notes.items() if holds],
     )

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -80,7 +81,7 @@ def apply_corrections(data: DataSet, corrections: Corrections) -> DataSet:
     if lost or empty:
         what = f"training picture of {data.class_names[min(lost)]!r}" if lost else empty[0]
         raise InputError(f"data.corrections leave no {printable(what)}; remove some lines")
-    return arranged(data.class_names, train, test, val=val)
+    return replace(arranged(data.class_names, train, test, val=val), contents=data.contents)
 
 
 def _corrected(images: Images, corrections: Corrections) -> Images:

@@ -2,8 +2,10 @@
 
 import mimetypes
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from vitcli.runner.data.extras import kind_of
@@ -24,13 +26,27 @@ from vitcli.runner.text import (
 
 JUNK = ("thumbs.db", "thumbs.db:encryptable", "ehthumbs.db", "desktop.ini", "icon\r")
 """Files that file managers write, in lower case."""
+SIDE_FOLDERS = (
+    *("@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@__thumb"),
+    *("$recycle.bin", "system volume information", "__macosx", "lost+found"),
+)
+"""Folders that network storage and computers add, in lower case; also ``BUNDLES`` and hidden ones.
+"""
+MOST_KINDS = 8
+"""Number of suffixes that a note names."""
+BUNDLES = (".lrdata", ".lrlibrary", ".photoslibrary")
+"""Suffixes of folders in which programs keep previews."""
 TYPES = mimetypes.MimeTypes()
 """The types of suffixes that Python knows by itself, the same on each machine."""
 OTHERS = (
     *(".npy", ".npz", ".pt", ".pth", ".safetensors"),
-    *(".svg", ".yaml", ".yml", ".jsonl", ".log"),
+    *(".svg", ".yaml", ".yml", ".jsonl", ".log", ".ini", ".db", ".lnk", ".url", ".gpx"),
+    *(".aae", ".xmp", ".thm", ".lrv", ".mts", ".m2ts", ".m4v", ".3gp", ".insv"),
+    *(".lrcat", ".dop", ".pp3", ".cos", ".cop", ".on1", ".nksc", ".arp", ".ithmb"),
+    *(".xlsx", ".xlsm", ".docx", ".pptx", ".ods", ".odt", ".numbers"),
 )
-"""Suffixes of no picture with pixels that ``TYPES`` lacks or calls pictures."""
+"""Suffixes of no picture with pixels that ``TYPES`` lacks or calls pictures: data, and files that
+phones, cameras, editors and offices leave beside pictures."""
 EVENTS = "events.out.tfevents"
 """Beginning of TensorBoard's files, whose suffix is the name of a computer."""
 SOFTWARE = "vitcli attn-map"
@@ -76,6 +92,8 @@ def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> PictureFold
     folders = {str(root), str(train_at), str(test_at or root), *map(os.path.dirname, paths)}
     folders |= {str(val_at)} if val else set()
     extras = sorted(path for folder in folders for path in _files(folder, kind_of))
+    if ignored := describe_others(name for folder in folders for name in os.listdir(folder)):
+        notes.append(f"{printable(root)}: {ignored}")
     return PictureFolder(
         root=root,
         class_names=names,
@@ -142,7 +160,8 @@ def _named(folders: Sequence[Path], names: Sequence[str]) -> list[Path]:
 
 
 def _has_classes(folder: Path) -> bool:
-    return any(map(_has_pictures, _class_folders(folder)))
+    classes = _class_folders(folder)
+    return any(map(_has_pictures, classes)) or any(map(_pictures_of, classes))
 
 
 def _has_pictures(folder: Path) -> bool:
@@ -162,14 +181,29 @@ def _classes(folder: Path, notes: list[str]) -> dict[str, list[str]]:
                 f"{printable(inner)} and {other.name!a} are one name in two forms, of Unicode or of"
                 " blanks around it; move the pictures into one of the folders, or rename one"
             )
-        classes[name] = _files(str(inner), _is_image)
-        _note_unused(inner, bool(classes[name]), notes)
+        classes[name] = _pictures_of(inner)
+        if not classes[name]:
+            what = "folders but no pictures" if _folders(inner) else "no pictures"
+            notes.append(f"{printable(inner)} has {what} and is skipped")
         if name != inner.name and classes[name]:
             notes.append(f"note: removed the blanks around the class {inner.name!a}")
     if loose := len(_files(str(folder), _is_image)):
         what = "beside the class folders" if any(classes.values()) else "without a class folder"
         notes.append(f"{printable(folder)}: ignored {quantity(loose, 'picture')} {what}")
     classes = {name: files for name, files in classes.items() if files}
+    places = (
+        (path, os.path.relpath(path, folder).split(os.sep)) for path in chain(*classes.values())
+    )
+    if inside := Counter(os.path.join(*parts[:2]) for _, parts in places if len(parts) > 2):
+        if split := [name for name in inside if Path(name).name.casefold() in (*TRAIN, *HELD_OUT)]:
+            raise InputError(
+                f"{printable(folder / split[0])} looks like a split inside a class; {EXPECTED}"
+            )
+        most = ", ".join(f"{printable(name)} ({n:,})" for name, n in inside.most_common(3))
+        notes.append(
+            f"{printable(folder)}: {quantity(inside.total(), 'picture')} in sub-folders of a class"
+            f" belong to the class: {most}{', ...' if len(inside) > 3 else ''}"
+        )
     try:
         refuse_names([*classes])
     except ValueError as error:
@@ -200,20 +234,10 @@ def _val_classes(folder: Path, names: Sequence[str], notes: list[str]) -> dict[s
     return val
 
 
-def _note_unused(folder: Path, has_pictures: bool, notes: list[str]) -> None:
-    inner = [entry for entry in _visible(folder) if entry.is_dir()]
-    if not has_pictures:
-        what = "folders but no pictures" if inner else "no pictures"
-        notes.append(f"{printable(folder)} has {what} and is skipped")
-        return
-    for entry in inner:
-        if lost := len(pictures_inside(Path(entry.path))[0]):
-            notes.append(f"{printable(entry.path)}: ignored {quantity(lost, 'picture')} in it")
-    names = _files(str(folder), lambda name: not (is_picture(name) or kind_of(name)))
-    if others := [path for path in names if os.path.basename(path).lower() not in JUNK]:
-        first = printable(os.path.basename(others[0]))
-        what = f"{quantity(len(others), 'file')} of another kind"
-        notes.append(f"{printable(folder)}: ignored {what}, such as {first}")
+def _pictures_of(folder: Path) -> list[str]:
+    return sorted(
+        path for path in pictures_inside(folder)[0] if not kind_of(os.path.basename(path))
+    )
 
 
 def _is_image(name: str) -> bool:
@@ -243,7 +267,9 @@ def _files(folder: str, is_wanted: Callable[[str], object]) -> list[str]:
 
 def _visible(folder: Path | str) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
-        return sorted((e for e in entries if not e.name.startswith(".")), key=lambda e: e.path)
+        kept = (e for e in entries if not e.name.startswith("."))
+        kept = (e for e in kept if not (is_side_folder(e.name) and e.is_dir()))
+        return sorted(kept, key=lambda e: e.path)
 
 
 # Pictures that a user names, alone or by their folder
@@ -252,9 +278,9 @@ def _visible(folder: Path | str) -> list[os.DirEntry[str]]:
 def picture_files(names: Sequence[str], on_message: Listener = ignore_message) -> list[str]:
     """Return files by name, and the pictures in folders and in the folders inside them.
 
-    The pictures of a folder are in natural order: ``2.jpg`` before ``10.jpg``. Hidden folders are
-    skipped, and so are figures of ``attn-map``; the PNG file tells its origin. A figure that is
-    named itself is not skipped.
+    The pictures of a folder are in natural order: ``2.jpg`` before ``10.jpg``. Hidden and side
+    folders are skipped, and so are figures of ``attn-map``; the PNG file tells its origin. A figure
+    that is named itself is not skipped.
     """
     chosen: list[str] = []
     for name in names:
@@ -264,7 +290,7 @@ def picture_files(names: Sequence[str], on_message: Listener = ignore_message) -
         if name == "-" or not folder.is_dir():
             chosen.append(name)
             continue
-        inside, num_others = pictures_inside(folder)
+        inside, contents = pictures_inside(folder)
         pictures = [file for file in inside if software_of(file) != SOFTWARE]
         num_figures = len(inside) - len(pictures)
         figures = f"{quantity(num_figures, 'figure')} of attn-map"
@@ -273,28 +299,50 @@ def picture_files(names: Sequence[str], on_message: Listener = ignore_message) -
             raise InputError(f"{name}: no picture in this folder{only}")
         if num_figures:
             on_message(f"{name}: skipped {figures}")
-        if num_others:
-            on_message(f"{name}: ignored {quantity(num_others, 'file')} (hidden, or not a picture)")
+        if ignored := describe_others(contents):
+            on_message(f"{name}: {ignored}")
         chosen += pictures
     return chosen
 
 
-def pictures_inside(folder: Path) -> tuple[list[str], int]:
-    """Return the pictures in a folder and its visible folders, and the number of other files."""
+def pictures_inside(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the pictures in a folder and the folders inside it, and the names in all of them.
+
+    Hidden folders and side folders are not entered, nor links to a folder around this one.
+    """
     pictures: list[Path] = []
-    num_others, seen = 0, set()
+    names: list[str] = []
+    seen = {*map(os.path.realpath, folder.absolute().parents)}
     for place, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
         real = os.path.realpath(place)
         if real in seen:
             folders.clear()
             continue
         seen.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        kept = [Path(place, name) for name in files if is_picture(name)]
-        pictures += kept
-        num_others += len(files) - len(kept)
+        names += folders + files
+        folders[:] = sorted(name for name in folders if not is_side_folder(name))
+        pictures += [Path(place, name) for name in files if is_picture(name)]
     pictures.sort(key=lambda path: [natural_key(part) for part in path.parts])
-    return [str(path) for path in pictures], num_others
+    return [str(path) for path in pictures], names
+
+
+def is_side_folder(name: str) -> bool:
+    return name.startswith(".") or name.lower() in SIDE_FOLDERS or name.lower().endswith(BUNDLES)
+
+
+def describe_others(names: Iterable[str]) -> str:
+    """Return how many of which suffix are no pictures; hidden and system files do not count."""
+    kinds = Counter(
+        printable(name if is_side_folder(name) else Path(name).suffix.lower())
+        for name in names
+        if is_side_folder(name) or not (is_picture(name) or kind_of(name))
+        if not (name.startswith(".") or name.lower() in JUNK)
+    )
+    counts = [
+        f"{count:,} {kind}" for kind, count in sorted(kinds.items(), key=lambda k: (-k[1], k))
+    ]
+    shown = [*counts[:MOST_KINDS], *["..."][: len(counts) > MOST_KINDS]]
+    return f"ignored what is no picture: {', '.join(shown)}" if kinds else ""
 
 
 def is_picture(name: str) -> bool:

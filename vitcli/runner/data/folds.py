@@ -8,7 +8,7 @@ Axes: N images, C channels, H W pixels.
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -36,10 +36,7 @@ def take_fold(
     """
     images = data.train
     if with_test:
-        extra = {name: torch.cat([v, data.test.extra[name]]) for name, v in images.extra.items()}
-        labels = torch.cat([images.labels, data.test.labels])
-        pixels = joined(images.pixels, data.test.pixels)
-        images = Images(pixels, labels, extra, images.names + data.test.names)
+        images = train_and_test(data)
         images = images[canonical_order(images)]
     number, part = divmod(seed, folds)
     is_test = divide(images, data.class_names, folds, number, groups) == part
@@ -50,6 +47,13 @@ def take_fold(
         f" training; copies {'and groups ' if groups else ''}are in the same fold{unused}"
     )
     return replace(data, train=images[~is_test], test=images[is_test]), note
+
+
+def train_and_test(data: DataSet) -> Images:
+    train, test = data.train, data.test
+    extra = {name: torch.cat([v, test.extra[name]]) for name, v in train.extra.items()}
+    labels = torch.cat([train.labels, test.labels])
+    return Images(joined(train.pixels, test.pixels), labels, extra, train.names + test.names)
 
 
 def divide(
@@ -156,6 +160,29 @@ def hold_out_groups(
             " pictures; add groups to the classes"
         )
     return torch.from_numpy(out[groups])
+
+
+def keep_sides(
+    images: Images, known: Mapping[str, str], tested: Collection[str], groups_of: Mapping[str, str]
+) -> tuple[dict[str, str], Tensor]:
+    """Return the side that each image keeps, by its name, and whether it is for testing: (N,) bool.
+
+    ``known`` are the sides of known images. A new one that looks like a known one, or is of its
+    group, has the same side; if they are on several sides, ``train``. The side of the others is
+    empty, and they are for testing if they are in ``tested``.
+    """
+    alike = pairs_alike(images.pixels) if len(images) <= MOST_COMPARED else []
+    pairs = [*alike, *_pairs_in_groups(images, groups_of)]
+    groups = _groups(pixel_digests(images.pixels), pairs).tolist()
+    first: dict[int, str] = {}
+    for side in ("train", "val", "test"):
+        for group, name in zip(groups, images.names, strict=True):
+            if known.get(name) == side:
+                first.setdefault(group, side)
+    named = zip(groups, images.names, strict=True)
+    sides = {name: known.get(name) or first.get(group, "") for group, name in named}
+    is_test = [side == "test" if side else name in tested for name, side in sides.items()]
+    return sides, torch.tensor(is_test)
 
 
 def _pairs_in_groups(images: Images, groups_of: Mapping[str, str]) -> list[tuple[int, int]]:

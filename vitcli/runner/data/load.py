@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
@@ -31,13 +32,15 @@ def load_data(
     offline: bool = False,
     extras: Collection[str] = (),
     seed: int | None = None,
+    kept: Mapping[str, str] = MappingProxyType({}),
     on_message: Listener = ignore_message,
 ) -> DataSet:
     """Read a data set into CPU memory in canonical order.
 
     With ``data.folds``, the test images are the part of ``seed``, the seed of the run. ``extras``
     are the rows of ``EXTRAS`` that the task reads beside the pictures of a folder. What is wrong
-    with other rows, such as a sound that belongs to no picture, is only noted.
+    with other rows, such as a sound that belongs to no picture, is only noted. ``kept`` maps the
+    contents of own pictures to the sides that they keep, see split.json; folds keep none.
 
     If ``data_dir`` is given, only this folder is searched, or takes the place of the one that
     ``imagefolder:PATH`` or another path names. Otherwise ``VITCLI_DATA`` is searched,
@@ -48,13 +51,14 @@ def load_data(
     if data_dir:
         refuse_unused_folder(spec.name, data_dir, may_move=True)
     groups: Mapping[str, str] = {}
+    sides: Mapping[str, str] = {}
     with_test = False
     if spec.name in GENERATED:
         data = decode_generated(spec.name, spec.resize, on_message).data
     elif own_path(spec.name):
         from vitcli.runner.data.picture_reader import read_own
 
-        data, groups, with_test = read_own(spec, data_dir, extras, on_message)
+        data, groups, sides, with_test = read_own(spec, data_dir, extras, kept, on_message)
     else:
         from vitcli.runner.data.readers import decode_named
 
@@ -71,10 +75,51 @@ def load_data(
             raise ValueError("data.folds: the part to test on depends on the seed of the run")
         data, note = take_fold(data, spec.folds, seed, with_test=with_test, groups=groups)
         on_message(f"{printable(spec.name)}: {note}")
-    return _finish(spec, data, groups, printable(str(data_dir or spec.name)))
+    data = _finish(spec, data, printable(str(data_dir or spec.name)))
+    if spec.val_split and data.val is None:
+        data = _hold_out_val(data, spec.num_val(len(data.train)), groups, sides)
+    if spec.labels:
+        train, unlabelled = keep_labels(data.train, spec.labels)
+        data = replace(data, train=train, unlabelled=unlabelled)
+    return data
 
 
-def _finish(spec: DataSpec, data: DataSet, groups: Mapping[str, str], place: str) -> DataSet:
+def _hold_out_val(
+    data: DataSet, count: int, groups: Mapping[str, str], sides: Mapping[str, str]
+) -> DataSet:
+    """Return the data set with about ``count`` validation images, those of ``sides`` among them.
+
+    Of the new pictures, the same share is held out. If no known or new picture can be, the training
+    images are divided as if all were new.
+    """
+    images = data.train
+    train, val = _held_out(images, count, groups)
+    is_new = torch.tensor([sides.get(name) not in ("train", "val") for name in images.names])
+    if is_new.all():
+        return replace(data, train=train, val=val)
+    new = images[is_new]
+    share = min(round(count * len(new) / len(images)), len(new) - len(new.labels.unique()))
+    chosen = {*_held_out(new, share, groups)[1].names} if share else set()
+    is_val = torch.tensor([sides.get(n) == "val" or n in chosen for n in images.names])
+    is_val &= torch.isin(images.labels, images.labels[~is_val])  # a class keeps training images
+    names = {*images[is_val].names}
+    if not names or names == {*val.names}:
+        return replace(data, train=train, val=val)
+    parts = data.data_hash, sorted(data.contents[name] for name in names)
+    data_hash = sha256(repr(parts).encode())
+    return replace(data, train=images[~is_val], val=images[is_val], data_hash=data_hash)
+
+
+def _held_out(images: Images, count: int, groups: Mapping[str, str]) -> tuple[Images, Images]:
+    if not groups:
+        return hold_out(images, count)
+    from vitcli.runner.data.folds import hold_out_groups
+
+    is_held = hold_out_groups(images, count / len(images), groups)
+    return images[~is_held], images[is_held]
+
+
+def _finish(spec: DataSpec, data: DataSet, place: str) -> DataSet:
     names = spec.class_names or data.class_names
     if names != data.class_names:
         from vitcli.runner.data.labels import same_class
@@ -92,21 +137,7 @@ def _finish(spec: DataSpec, data: DataSet, groups: Mapping[str, str], place: str
     mean, std = spec.mean or data.mean, spec.std or data.std
     if {len(mean), len(std)} != {data.in_chans}:
         raise ConfigError(f"data.mean and data.std need {data.in_chans} values for {spec.name}")
-    data = replace(data, name=spec.name, class_names=names, mean=mean, std=std, spec=spec)
-    if spec.val_split and data.val is None:
-        count = spec.num_val(len(data.train))
-        if groups:
-            from vitcli.runner.data.folds import hold_out_groups
-
-            is_held = hold_out_groups(data.train, count / len(data.train), groups)
-            train, val = data.train[~is_held], data.train[is_held]
-        else:
-            train, val = hold_out(data.train, count)
-        data = replace(data, train=train, val=val)
-    if spec.labels:
-        train, unlabelled = keep_labels(data.train, spec.labels)
-        data = replace(data, train=train, unlabelled=unlabelled)
-    return data
+    return replace(data, name=spec.name, class_names=names, mean=mean, std=std, spec=spec)
 
 
 def _is_coloured(spec: DataSpec) -> bool:

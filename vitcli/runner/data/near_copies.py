@@ -4,7 +4,7 @@ Axes: N M pictures, C channels, H W pixels, F numbers of a picture.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -145,11 +145,13 @@ def exact_copies(test: Named, train: Named) -> list[tuple[str, str]]:
     return [(name, last[digest]) for digest, name in test if digest in last]
 
 
-def content_digests(folder: PictureFolder, rows: Sequence[int]) -> list[bytes]:
-    """Return the SHA-256 of pictures as stored: of the bytes of a file, the pixels of an array."""
+def content_digests(folder: PictureFolder, failures: Collection[int]) -> dict[int, bytes]:
+    """Return the SHA-256 of each readable picture as stored, by its index.
+
+    It is that of the bytes of a file, or of the pixels of an array.
+    """
     if not folder.arrays:
-        paths = (folder.paths[row] for row in rows)
-        return [hashlib.sha256(picture_bytes(path)).digest() for path in paths]
+        paths = {row: path for row, path in enumerate(folder.paths) if row not in failures}
+        return {row: hashlib.sha256(picture_bytes(path)).digest() for row, path in paths.items()}
     parts = (part for array in folder.arrays for part in array.parts(HASHED))
-    digests = [digest for part in parts for digest in pixel_digests(part)]
-    return [digests[row] for row in rows]
+    return dict(enumerate(digest for part in parts for digest in pixel_digests(part)))

@@ -30,7 +30,7 @@ from vitcli.runner.data.catalogue import DataInfo
 from vitcli.runner.data.corrections import apply_corrections, corrections_file, read_corrections
 from vitcli.runner.data.extras import images_by_class, read_extras
 from vitcli.runner.data.find import own_path
-from vitcli.runner.data.folds import divide, hold_out_groups
+from vitcli.runner.data.folds import divide, hold_out_groups, keep_sides, train_and_test
 from vitcli.runner.data.formats.npz import list_arrays
 from vitcli.runner.data.labels import notes_on_names, notes_on_pairs, same_group
 from vitcli.runner.data.listing import PictureFolder, divided, group_of
@@ -58,6 +58,8 @@ NUM_MEASURED = 500
 """Number of pictures of which that share is measured."""
 AT_ONCE = 256
 NUM_SHOWN = 3
+CONTENT = 16
+"""Number of hexadecimal digits that tell a picture from others by its content."""
 SAME = {
     "copies": ("test", "test pictures found in train, too; the test accuracy is too high"),
     "near": (
@@ -192,7 +194,8 @@ def read_folder(
     unreadable = tuple(failures.values())
     if not spec.skip_bad:
         refuse_unreadable(folder, unreadable)
-    train, test, val, same = split_folder(folder, images, failures, groups)
+    digests = content_digests(folder, failures)
+    train, test, val, same = split_folder(folder, images, digests, groups)
     rows = [*train, *test, *val]
     paths = [folder.paths[row] for row in rows]
     extra, reasons = read_extras(folder.root, folder.extra_files, paths)
@@ -200,6 +203,7 @@ def read_folder(
     whole, cut, end = replace(images[torch.tensor(rows)], extra=extra), len(train), len(rows)
     parts = whole[:cut], whole[cut : end - len(val)]
     data = arrays.arranged(folder.class_names, *parts, val=whole[end - len(val) :] if val else None)
+    data = replace(data, contents=contents_of(folder, digests))
     step = max(1, len(paths) // NUM_MEASURED)
     sample = sizes_of(replace(folder, paths=paths[::step]))
     kept = kept_area(Counter(sample), size) if spec.fit == "crop" else 1.0
@@ -219,29 +223,35 @@ def refuse_unreadable(
         )
 
 
+def contents_of(folder: PictureFolder, digests: Mapping[int, bytes]) -> dict[str, str]:
+    return {folder.names[row]: digest.hex()[:CONTENT] for row, digest in digests.items()}
+
+
 def split_folder(
-    folder: PictureFolder, images: Images, failures: Collection[int], groups: Mapping[str, str]
+    folder: PictureFolder, images: Images, digests: Mapping[int, bytes], groups: Mapping[str, str]
 ) -> tuple[list[int], list[int], list[int], Pairs]:
     """Return the indices of training, test and validation pictures, and those that look the same.
 
-    If pictures that would be held out look like training pictures, whatever their colours, one of
-    five folds is held out instead, unless a class has too few different pictures.
+    ``digests`` are those of ``content_digests``. If pictures that would be held out look like
+    training pictures, whatever their colours, one of five folds is held out instead, unless a class
+    has too few different pictures.
     """
     end = len(folder.paths) - folder.num_val
     readable, val = (
-        [row for row in rows if row not in failures]
+        [row for row in rows if row in digests]
         for rows in (range(end), range(end, len(folder.paths)))
     )
-    train, test = _splits(folder, readable)
+    train, test = _splits(folder, readable, digests)
     if folder.num_val and not val:
         raise _nothing_left(folder, "the validation set")
-    same = same_pictures(folder, images, train, test, val)
+    parts = parts_of(images, train, test, val)
+    same = same_pictures(*parts)
     if folder.num_test is None and (
-        groups or same["copies"] or same["near"] or _near(images, train, test, in_colour=False)
+        groups or same["copies"] or same["near"] or _near(*parts[:2], in_colour=False)
     ):
         known, divided = images[torch.tensor(readable)], None
         if groups:
-            contents = content_digests(folder, readable)
+            contents = [digests[row] for row in readable]
             divided = hold_out_groups(known, TEST_SHARE, groups, contents)
         else:
             with contextlib.suppress(InputError):
@@ -250,11 +260,13 @@ def split_folder(
             sides = zip(readable, divided.tolist(), strict=True)
             test = [row for row, is_test in sides if is_test]
             train = sorted({*readable} - {*test})
-            same = same_pictures(folder, images, train, test, val)
+            same = same_pictures(*parts_of(images, train, test, val))
     return train, test, val, same
 
 
-def _splits(folder: PictureFolder, readable: Sequence[int]) -> tuple[list[int], list[int]]:
+def _splits(
+    folder: PictureFolder, readable: Sequence[int], digests: Mapping[int, bytes]
+) -> tuple[list[int], list[int]]:
     train = [row for row in readable if row < folder.num_train]
     test = [row for row in readable if row >= folder.num_train]
     lost = {*folder.labels[: folder.num_train]} - {folder.labels[row] for row in train}
@@ -262,7 +274,7 @@ def _splits(folder: PictureFolder, readable: Sequence[int]) -> tuple[list[int], 
         what = f"class {folder.class_names[min(lost)]!r}" if lost else "the test set"
         raise _nothing_left(folder, what)
     if folder.num_test is None:
-        train, test = _split_by_content(folder, train)
+        train, test = _split_by_content(folder, train, digests)
     if not test:
         raise InputError(f"{printable(folder.root)}: too few pictures to hold some out for testing")
     return train, test
@@ -272,15 +284,17 @@ def _nothing_left(folder: PictureFolder, what: str) -> InputError:
     return InputError(f"{printable(folder.root)}: no picture of {printable(what)} can be read")
 
 
-def _split_by_content(folder: PictureFolder, rows: Sequence[int]) -> tuple[list[int], list[int]]:
+def _split_by_content(
+    folder: PictureFolder, rows: Sequence[int], digests: Mapping[int, bytes]
+) -> tuple[list[int], list[int]]:
     """Split into (train, test), with a fifth of each class in test, by ``content_digests``.
 
     The split does not depend on file names or on the size at which pictures are read. Identical
     files stay on the same side. A class with one file stays in train.
     """
     by_class: dict[int, dict[bytes, list[int]]] = {}
-    for row, digest in zip(rows, content_digests(folder, rows), strict=True):
-        by_class.setdefault(folder.labels[row], {}).setdefault(digest, []).append(row)
+    for row in rows:
+        by_class.setdefault(folder.labels[row], {}).setdefault(digests[row], []).append(row)
     train, test = list[int](), list[int]()
     for by_digest in by_class.values():
         share = max(1, round(TEST_SHARE * len(by_digest))) if len(by_digest) > 1 else 0
@@ -289,42 +303,74 @@ def _split_by_content(folder: PictureFolder, rows: Sequence[int]) -> tuple[list[
     return train, test
 
 
-def same_pictures(
-    folder: PictureFolder,
-    images: Images,
-    train: Sequence[int],
-    test: Sequence[int],
-    val: Sequence[int],
-) -> Pairs:
+def same_pictures(train: Images, test: Images, val: Images | None) -> Pairs:
     """Return the names of pairs of pictures that look the same, by their row of ``SAME``."""
-    digests, first = arrays.pixel_digests(images.pixels), dict[bytes, int]()
-    twins = [
-        (row, other)
-        for row in train
-        for other in [first.setdefault(digests[row], row)]
-        if folder.labels[other] != folder.labels[row]
+    named = [
+        [*zip(arrays.pixel_digests(part.pixels), part.names, strict=True)] if part else []
+        for part in (test, train, val)
     ]
-    names = folder.names
-    copies = _copies(*([(digests[row], names[row]) for row in rows] for rows in (test, train, val)))
+    first, twins = dict[bytes, tuple[str, int]](), list[tuple[str, str]]()
+    for (digest, name), label in zip(named[1], train.labels.tolist(), strict=True):
+        other, its_label = first.setdefault(digest, (name, label))
+        if its_label != label:
+            twins.append((name, other))
+    copies = _copies(*named)
     exact = {name for name, _ in copies["copies"]}
-    pairs = _near(images, train, test, in_colour=True)
-    near = [(names[a], names[b]) for a, b in pairs if names[a] not in exact]
-    return {**copies, "near": near, "twins": [(names[a], names[b]) for a, b in twins]}
+    pairs = ((test.names[a], train.names[b]) for a, b in _near(train, test, in_colour=True))
+    return {**copies, "near": [pair for pair in pairs if pair[0] not in exact], "twins": twins}
 
 
 def _copies(test: Digests, train: Digests, val: Digests) -> Pairs:
     return {"copies": exact_copies(test, train), "val": exact_copies(val, [*train, *test])}
 
 
-def _near(
-    images: Images, train: Sequence[int], test: Sequence[int], *, in_colour: bool
-) -> list[tuple[int, int]]:
+def _near(train: Images, test: Images, *, in_colour: bool) -> list[tuple[int, int]]:
     """Return the test pictures that look like a training picture; none of too many pictures."""
     if len(train) * len(test) > MOST_PAIRS:
         return []
-    known, asked = (torch.tensor(rows, dtype=torch.long) for rows in (train, test))
-    pairs = near_copies(images[asked].pixels, images[known].pixels, in_colour=in_colour)
-    return [(test[a], train[b]) for a, b in pairs]
+    return near_copies(test.pixels, train.pixels, in_colour=in_colour)
+
+
+def parts_of(images: Images, *parts: Sequence[int]) -> tuple[Images, Images, Images | None]:
+    """Return the images at the indices of training, test and validation pictures."""
+    train, test, val = (images[torch.tensor(rows, dtype=torch.long)] for rows in parts)
+    return train, test, val if len(val) else None
+
+
+def keep_split(
+    folder: PictureFolder,
+    decoded: Decoded,
+    kept: Mapping[str, str],
+    groups: Mapping[str, str],
+    on_message: Listener,
+) -> tuple[Decoded, Mapping[str, str]]:
+    """Return the pictures on the sides of ``kept``, by content, and the side that each keeps.
+
+    A test set of the folder itself stays as it is.
+    """
+    data, is_given = decoded.data, folder.num_test is not None
+    if not kept:
+        return decoded, {}
+    whole = data.train if is_given else train_and_test(data)
+    known = {name: kept[content] for name, content in data.contents.items() if content in kept}
+    sides, is_test = keep_sides(whole, known, {*data.test.names}, groups)
+    old = sum(map(bool, sides.values()))
+    count = quantity(len(sides), "training picture" if is_given else "picture")
+    on_message(
+        f"{printable(folder.root)}: {old:,} of {count} stay in the split of an earlier run;"
+        f" {len(sides) - old:,} new ones are divided"
+    )
+    train, test = whole[~is_test], whole[is_test]
+    if is_given or {*test.names} == {*data.test.names}:
+        return decoded, sides
+    if lost := {*whole.labels.tolist()} - {*train.labels.tolist()}:
+        raise InputError(
+            f"{printable(folder.root)}: every picture of {printable(data.class_names[min(lost)])}"
+            " was a test picture of the earlier run; add others, or train without --init"
+        )
+    arranged = arrays.arranged(data.class_names, train, test, val=data.val)
+    same = same_pictures(arranged.train, arranged.test, arranged.val)
+    return replace(decoded, data=replace(arranged, contents=data.contents), same=same), sides
 
 
 def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
@@ -365,9 +411,14 @@ def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
 
 
 def read_own(
-    spec: DataSpec, data_dir: Path | None, extras: Collection[str], on_message: Listener
-) -> tuple[DataSet, Mapping[str, str], bool]:
-    """Return the user's own pictures, the group of each, and whether a test set was held out here.
+    spec: DataSpec,
+    data_dir: Path | None,
+    extras: Collection[str],
+    kept: Mapping[str, str],
+    on_message: Listener,
+) -> tuple[DataSet, Mapping[str, str], Mapping[str, str], bool]:
+    """Return the user's own pictures, their groups, their kept sides, and whether they have no
+    test set of their own.
 
     The corrections are made after that, so they move no picture into the test set or out of it.
     """
@@ -390,6 +441,7 @@ def read_own(
         on_message(f"note: {kind}s are not used: {reason.splitlines()[0].rstrip(':')}")
     if spec.folds:  # they keep pictures that look alike on one side
         decoded = replace(decoded, same={"twins": decoded.same["twins"]})
+    decoded, sides = keep_split(folder, decoded, {} if spec.folds else kept, groups, on_message)
     data, where = decoded.data, printable(folder.root)
     if corrections:
         data = apply_corrections(data, corrections)
@@ -413,7 +465,7 @@ def read_own(
     for note in describe_problems(decoded, data):
         on_message(note)
     leaks = () if spec.folds else _leaks(decoded, data, groups)
-    return replace(data, leaks=leaks), groups, folder.num_test is None
+    return replace(data, leaks=leaks), groups, sides, folder.num_test is None
 
 
 def _leaks(decoded: Decoded, data: DataSet, groups: Mapping[str, str]) -> tuple[str, ...]:

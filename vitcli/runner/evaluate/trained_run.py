@@ -5,7 +5,7 @@ Axes: N test images, B batch, C channels, H W pixels, K classes.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ from vitcli.runner.experiment.build import encoder_of
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import RunRecord, describe_other_images, read_record
+from vitcli.runner.run.split import read_sides
 from vitcli.runner.text import Listener, ignore_message
 
 OnStage = Callable[[str, int, int], None]
@@ -201,14 +202,18 @@ def load_trained_run(
     spec, where = run.spec(), pick_device(device)
     notes: list[str] = []
     module = load_module(run, spec, str(where), step, notes.append)
-    data = load_data(
+    read = partial(
+        load_data,
         spec.data,
         data_dir=data_dir,
         offline=offline,
         extras=spec.task.extras,
         seed=spec.seed,
-        on_message=on_message,
+        on_message=cache(on_message),  # each note once
     )
+    data = read(kept=read_sides(run, "kept") or {})
+    if describe_other_images(read_record(run).data_hash, data) and (sides := read_sides(run)):
+        data = read(kept=sides)  # no picture that it has learned is measured
     if data.img_size != spec.model.img_size or data.in_chans != spec.model.in_chans:
         raise InputError(
             f"{run.name} takes images of {spec.model.img_size}, but {spec.data.name} now has"

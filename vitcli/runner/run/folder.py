@@ -32,8 +32,8 @@ BUNDLED = PACKAGE / "pretrained"
 DEFAULT_RUN = Path("train/seed0")
 """The run of an unchanged experiment, below the folder of the experiment."""
 CONFIG, META, RESULT = "config.yaml", "meta.json", "result.json"
-STATUS, METRICS = "status.json", "metrics.jsonl"
-FILES = (RESULT, STATUS, METRICS, META, "predictions.npz", "review.html", CONFIG)
+STATUS, METRICS, SPLIT = "status.json", "metrics.jsonl", "split.json"
+FILES = (RESULT, STATUS, METRICS, META, "predictions.npz", "review.html", SPLIT, CONFIG)
 """In order of removal: config.yaml, which makes the folder a run, comes last."""
 MANIFEST = "manifest.json"
 """Written last into the folder of a checkpoint. A folder without it is not a checkpoint."""

@@ -11,6 +11,7 @@ from vitcli.runner.run import folder
 from vitcli.runner.run.checkpoint import load_checkpoint
 from vitcli.runner.run.predictions import BROKEN_ARCHIVE
 from vitcli.runner.run.record import UNKNOWN, UNREADABLE, RunRecord, headline_key, read_record
+from vitcli.runner.run.split import read_sides
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ def verify_run(run: folder.RunDir) -> list[Verdict]:
     verdicts[4:4] = [*_checkpoint_verdicts(run, record.step), *_code_verdicts(record)]
     if is_finished and not run.is_bundled and record.result.get("num_test") != 0:
         verdicts.append(_verdict("predictions.npz", record.read_images))
+    if (run.path / folder.SPLIT).exists():
+        verdicts.append(_verdict(folder.SPLIT, partial(read_sides, run)))
     return verdicts + [
         Verdict(str(path.relative_to(run.path)), "incomplete", "left by a killed process")
         for path in folder.temporary_files(run.path)

@@ -19,6 +19,7 @@ from vitcli.core.models.vit import TokenModel
 from vitcli.core.nn.pos_embed import resize_positions
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec, ModelSpec
+from vitcli.runner.data.find import own_path
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.evaluate.weights import encoder_weights, published_weights
@@ -26,6 +27,7 @@ from vitcli.runner.experiment.build import encoder_of, filled_module
 from vitcli.runner.experiment.config import SIZES
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
+from vitcli.runner.run.split import read_sides
 from vitcli.runner.text import Listener, quantity
 
 POSITIONS = "pos_embed.table"
@@ -37,12 +39,9 @@ def initial_module(
     spec: ExperimentSpec, data: DataSet, first: RunDir | Path | None, on_message: Listener
 ) -> nn.Module:
     """Return the module to train, with the encoder of the run or file ``first`` if there is one."""
-    for source in _sources(spec, first):
-        if seen := _seen_images(source, spec, data):
-            on_message(
-                f"warning: {source.name} learned from {seen} images of this training, so the"
-                f" {seen} accuracy will be too high"
-            )
+    for source in sources(spec, first):
+        for note in describe_seen(source, spec, data):
+            on_message(f"warning: {source.name} {note}")
     module = filled_module(spec, data)
     if first:
         encoder = encoder_of(spec, module)
@@ -60,18 +59,50 @@ def initial_module(
 
 
 def refuse_source(run: RunDir, spec: ExperimentSpec, first: RunDir | Path | None) -> None:
-    if run.path.resolve() in [source.path.resolve() for source in _sources(spec, first)]:
+    if run.path.resolve() in [source.path.resolve() for source in sources(spec, first)]:
         raise ConfigError(
             f"--rerun would delete {run.path}, whose weights this training needs; choose another"
             " --name"
         )
 
 
-def _sources(spec: ExperimentSpec, first: RunDir | Path | None) -> list[RunDir]:
+def sources(spec: ExperimentSpec, first: RunDir | Path | None) -> list[RunDir]:
+    """Return the runs that a training starts from or learns from."""
     sources = [first] if isinstance(first, RunDir) else []
     if spec.task.taught_by:
         sources.append(find_run(teacher_run(spec)))
     return sources
+
+
+def learned_by(source: RunDir) -> set[str] | None:
+    """Return the contents of the own pictures whose labels a run learned; None if unknown."""
+    sides = read_sides(source) if source.spec().task.row.uses_labels else {}
+    return None if sides is None else {content for content in sides if sides[content] == "train"}
+
+
+def describe_seen(source: RunDir, spec: ExperimentSpec, data: DataSet) -> list[str]:
+    """Return what a run learned of the images that this training measures."""
+    learned, record = learned_by(source), read_record(source)
+    if learned is None and own_path(record.data or "") and record.data_hash != data.data_hash:
+        return [
+            "does not say which pictures it learned from, because an earlier version trained it;"
+            " if test pictures are among them, the test accuracy will be too high"
+        ]
+    if learned is None or not data.contents:
+        seen = {split: "" for split in [_seen_images(source, spec, data)] if split}
+    else:
+        parts = {"test": None if data.test is data.val else data.test, "validation": data.val}
+        counts = {
+            k: sum(data.contents[n] in learned for n in v.names) for k, v in parts.items() if v
+        }
+        seen = {
+            k: f"{count:,} of the {len(parts[k] or ()):,} " for k, count in counts.items() if count
+        }
+    return [
+        f"learned from {count}{split} images of this training, so the {split} accuracy will be too"
+        " high"
+        for split, count in seen.items()
+    ]
 
 
 def _seen_images(source: RunDir, spec: ExperimentSpec, data: DataSet) -> str:

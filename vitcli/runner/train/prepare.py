@@ -14,7 +14,7 @@ from vitcli.core import ranks
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import GENERATED, ExperimentSpec
 from vitcli.core.train.training import Training
-from vitcli.runner.data.find import refuse_unused_folder
+from vitcli.runner.data.find import own_path, refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.evaluate.teacher import with_known_teacher
@@ -30,11 +30,12 @@ from vitcli.runner.run.checkpoint import Checkpoint, resumable_checkpoint
 from vitcli.runner.run.folder import RUNS, RunDir, default_path, find_run
 from vitcli.runner.run.listing import refuse_foreign_files
 from vitcli.runner.run.record import RunRecord, describe_other_images, headline_key, read_record
+from vitcli.runner.run.split import Sides, read_sides, split_json
 from vitcli.runner.text import Listener, ignore_message, listed, quantity
 from vitcli.runner.train import exactness
 from vitcli.runner.train.build import build_training, compile_training, settings
 from vitcli.runner.train.events import Event
-from vitcli.runner.train.initial import initial_module, refuse_source
+from vitcli.runner.train.initial import initial_module, learned_by, refuse_source, sources
 from vitcli.runner.train.ranks import (
     describe_parts,
     device_of_rank,
@@ -98,6 +99,8 @@ class Plan:
     """Whether ``data.test`` holds test images; in a search it does not."""
     first: RunDir | Path | None = None
     """The run, or the file of published weights, that a new training starts from."""
+    split: bytes | None = None
+    """The content of split.json; None without own pictures."""
     before: RunRecord | None = None
     """What the run folder says already; None if the run is a new one."""
     checkpoint: Checkpoint | None = None
@@ -137,7 +140,11 @@ def prepare(experiment: Experiment, request: Request) -> Plan:
     if request.rerun:
         refuse_source(run, experiment.spec, first)
     without_test = request.without_test or bool(before and before.meta.get("without_test"))
-    spec, data = read_images(experiment, request)
+    sides = kept_sides(experiment, before, first)
+    spec, data = read_images(experiment, request, sides)
+    runs = sources(spec, None if is_waiting else first)
+    learned = {content for run in runs for content in learned_by(run) or ()}
+    split = split_json(data, learned, sides) if data.contents else None
     if without_test and data.val is None:
         raise ConfigError("data.val_split is 0; a training without test images measures that split")
     if without_test and data.val:
@@ -185,6 +192,7 @@ def prepare(experiment: Experiment, request: Request) -> Plan:
         training=training,
         measures_test=not without_test,
         first=first,
+        split=split,
         before=before,
         checkpoint=checkpoint,
         pretraining=part if is_waiting else None,
@@ -298,14 +306,16 @@ def refuse_other_bits(plan: Plan) -> dict[str, Change]:
 # The images
 
 
-def read_images(experiment: Experiment, request: Request) -> tuple[ExperimentSpec, DataSet]:
+def read_images(
+    experiment: Experiment, request: Request, kept: Sides
+) -> tuple[ExperimentSpec, DataSet]:
     """Return the images of a training, and the spec with the size that they are read at.
 
     Own pictures of one size that the patches do not divide are read smaller. In a study they are
     not, because its variants could then see different images.
     """
     spec = experiment.spec
-    read = request.reader(spec)
+    read = partial(request.reader(spec), **({"kept": kept} if kept else {}))
     data = read(spec.data, on_message=request.on_message)
     if experiment.variant is not None:
         return spec, data
@@ -319,6 +329,23 @@ def read_images(experiment: Experiment, request: Request) -> tuple[ExperimentSpe
         f" ({resize_setting(size)})"
     )
     return fitted, read(fitted.data)
+
+
+def kept_sides(
+    experiment: Experiment, before: RunRecord | None, first: RunDir | Path | None
+) -> Sides:
+    """Return the sides that own pictures keep: those of the run that a training starts from.
+
+    A training that has begun keeps what it kept. Folds, and the trials of a study, which must all
+    see the same images, keep none.
+    """
+    if before and before.data_hash:
+        return read_sides(before.folder, "kept") or {}
+    spec = experiment.spec
+    is_own = own_path(spec.data.name) and not (experiment.variant or spec.data.folds)
+    if not is_own or spec.pretrain or not isinstance(first, RunDir):
+        return {}
+    return (read_sides(first) if first.spec().task.row.uses_labels else None) or {}
 
 
 def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:

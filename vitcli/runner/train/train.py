@@ -13,10 +13,10 @@ from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.evaluate.weights import start_facts
 from vitcli.runner.experiment.config import Experiment, config_hash, config_text
 from vitcli.runner.experiment.diff import RESIZED, SHRUNK_FROM
-from vitcli.runner.files import make_output_folder, sha256
+from vitcli.runner.files import commit, make_output_folder, sha256
 from vitcli.runner.machine.device import chosen_kernels, environment, pick_device
 from vitcli.runner.machine.resources import SMALLER, resource_errors
-from vitcli.runner.run.folder import RunDir, find_run
+from vitcli.runner.run.folder import SPLIT, RunDir, find_run
 from vitcli.runner.run.listing import delete_run_files
 from vitcli.runner.run.record import NO_TEST, RunRecord, read_record, run_metadata
 from vitcli.runner.text import quantity
@@ -67,6 +67,8 @@ def open_run(plan: Plan) -> Iterator[RunDir]:
         if plan.inexact:
             run.delete_result()
         run.create(plan.spec)
+        if plan.split and not (plan.run.path / SPLIT).exists():
+            commit(plan.run.path / SPLIT, plan.split)
         run.set_meta(meta)
         run.set_status("running", plan.checkpoint.step if plan.checkpoint else 0)
         yield run

@@ -1,0 +1,208 @@
+"""New pictures come, and a training starts from the run of the old ones."""
+
+import json
+import shutil
+from collections import Counter
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.cli.commands import said, vitcli
+from tests.runner.data.conftest import add
+from vitcli.core.spec import DataSpec
+from vitcli.runner.data.load import load_data
+from vitcli.runner.evaluate.trained_run import load_trained_run
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.split import read_sides
+
+VAL = "data.val_split=0.2"
+
+
+@pytest.fixture
+def photos(here) -> Path:
+    """Twenty pictures of two classes each, and a run that was trained on them."""
+    for seed, name in enumerate(("cat", "dog")):
+        add(here / "photos" / name, 20, np.random.default_rng(seed))
+    (here / "tiny.yaml").write_text(
+        "model: {patch_size: 4, embed_dim: 16, depth: 1, num_heads: 2}\n"
+        "train: {epochs: 1, batch_size: 8}\n"
+    )
+    train("photos", "old")
+    return here / "photos"
+
+
+def train(folder: str, name: str, *words: str, code: int = 0) -> str:
+    return said(
+        code,
+        "train",
+        "tiny.yaml",
+        "--data",
+        f"imagefolder:{folder}",
+        "--name",
+        name,
+        "-s",
+        VAL,
+        *words,
+    )
+
+
+def sides(name: str) -> dict[str, str]:
+    return dict(read_sides(RunDir(Path("runs") / name)))
+
+
+def grow(photos: Path) -> Path:
+    """A week later: half of the old pictures have other names, and there are new ones."""
+    new = Path(shutil.copytree(photos, "new"))
+    for i, path in enumerate(sorted(new.rglob("*.png"))):
+        if i % 2:
+            (path.parent / "2027").mkdir(exist_ok=True)
+            path.rename(path.parent / "2027" / f"photo {i}.png")
+    for seed, name in enumerate(("cat", "ant", "dog")):
+        add(new / name / "new", 15, np.random.default_rng(seed + 9))
+    shutil.copy(new / "cat" / "new" / "20-0.png", new / "cat" / "twice.png")
+    return new
+
+
+def test_old_pictures_stay_in_their_split_and_new_ones_are_divided(photos):
+    old = sides("old")
+    assert Counter(old.values()) == {"train": 26, "test": 8, "val": 6}
+    grow(photos)
+    talk = train("new", "new", "--init", "old")
+    assert "40 of 86 pictures stay" in talk
+    assert "46 new ones are divided" in talk
+    assert "learned from" not in talk
+    new = sides("new")
+    assert {content: new[content] for content in old} == old
+    added = Counter(side for content, side in new.items() if content not in old)
+    assert added["train"] > added["test"] >= 6
+    assert added["val"] >= 5
+    without = train("new", "alone")
+    assert "stay" not in without
+    assert {content: sides("alone")[content] for content in old} != old, "else it proves nothing"
+
+
+def test_a_run_that_kept_a_split_continues_and_is_measured_without_the_old_run(photos):
+    grow(photos)
+    train("new", "whole", "--init", "old", "--epochs", "2")
+    train("new", "parts", "--init", "old", "--epochs", "2", "--stop-after", "1")
+    shutil.rmtree("runs/old")
+    said(0, "train", "--resume", "parts")
+    whole, parts = (
+        json.loads(Path(f"runs/{n}/result.json").read_text()) for n in ("whole", "parts")
+    )
+    same = {name for name in whole if "second" not in name and name != "sha256"}
+    assert {name: whole[name] for name in same} == {name: parts[name] for name in same}
+    assert sides("whole") == sides("parts")
+    for split in ("test", "val"):
+        code, out, talk = vitcli("eval", "parts", "--split", split, "--json")
+        assert (code, json.loads(out)[f"{split}_accuracy"]) == (0, whole[f"{split}_accuracy"])
+        assert "other images" not in talk
+    said(0, "runs", "verify", "parts")
+    said(0, "runs", "rm", "parts", "--yes")
+    assert not Path("runs/parts").exists()
+
+
+def test_a_run_is_measured_on_the_new_pictures_that_it_has_not_learned(photos):
+    old = sides("old")
+    for seed, name in enumerate(("cat", "dog")):
+        add(photos / name / "new", 15, np.random.default_rng(seed + 9))
+    contents = dict(names_of(photos))
+    _, out, talk = vitcli("eval", "old")
+    assert "40 of 70 pictures stay" in talk
+    assert "was trained on other images" in out
+    data = load_trained_run("old").data
+    tested = {contents[name] for name in data.test.names}
+    assert {content for content, side in old.items() if side == "test"} < tested
+    assert not tested & {content for content, side in old.items() if side != "test"}
+    assert {*data.val.names} >= {n for n, c in contents.items() if old.get(c) == "val"}
+
+
+def test_a_new_picture_that_looks_like_an_old_one_is_on_its_side(photos):
+    named = dict(names_of(photos))
+    new = Path(shutil.copytree(photos, "new"))
+    wanted = {}
+    for side in ("train", "test"):
+        first = next(name for name, content in named.items() if sides("old")[content] == side)
+        turned = Path("new") / Path(first).parent / f"turned-{side}.png"
+        Image.open(new / first).resize((40, 40), Image.Resampling.BICUBIC).rotate(90).save(turned)
+        wanted[str(turned.relative_to("new"))] = side
+    talk = train("new", "new", "--init", "old", "-s", "data.resize=20")
+    assert "look like a training picture" not in talk
+    found = {name: sides("new")[content] for name, content in names_of(new) if name in wanted}
+    assert found == wanted
+
+
+def names_of(folder: Path) -> list[tuple[str, str]]:
+    files = sorted(folder.rglob("*.png"))
+    return [(str(f.relative_to(folder)), sha256(f.read_bytes()).hexdigest()[:16]) for f in files]
+
+
+def to_splits(photos: Path) -> None:
+    """Divide the pictures into folders: of each class, the first fifteen are for training."""
+    for name in ("cat", "dog"):
+        for i, path in enumerate(sorted((photos / name).iterdir())):
+            place = Path("split") / ("train" if i < 15 else "test") / name
+            place.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, place)
+
+
+CASES = ("folds", "test folder", "trained before", "no record", "same folder", "other pictures")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_training_says_what_its_weights_learned_before(photos, case):
+    old, first, words = sides("old"), "old", []
+    new = photos if case == "same folder" else grow(photos)
+    if case == "folds":
+        words = ["-s", "data.folds=4", "-s", "data.val_split=0"]
+    elif case in ("no record", "same folder"):
+        Path("runs/old/split.json").unlink()
+    elif case == "other pictures":
+        shutil.rmtree(new)
+        for seed in (20, 21):
+            add(new / f"class {seed}", 20, np.random.default_rng(seed))
+    else:
+        to_splits(photos)
+        new = Path("split")
+    if case == "trained before":  # the run between has not seen the pictures of the test folder
+        train("split/train", first := "between", "--init", "old")
+    talk = train(str(new), "new", "--init", first, *words)
+    expected = "old does not say which pictures it learned from" if case == "no record" else ""
+    if case in ("folds", "test folder", "trained before"):
+        spec = DataSpec(name=f"imagefolder:{new}", folds=4 if case == "folds" else None)
+        data = load_data(spec, seed=0)
+        seen = sum(old.get(data.contents[name]) == "train" for name in data.test.names)
+        assert seen
+        expected = f"{first} learned from {seen} of the {len(data.test)} test images"
+    assert [line for line in talk.splitlines() if "test accuracy will be too high" in line] == [
+        line for line in talk.splitlines() if expected and expected in line
+    ]
+    assert expected in talk
+    assert "validation accuracy" not in talk
+
+
+@pytest.mark.parametrize("words", [("train", "tiny.yaml", "--init", "old"), ("eval", "old")])
+def test_a_damaged_record_is_one_line_that_names_the_file(photos, words):
+    path = Path("runs/old/split.json")
+    values = json.loads(path.read_text())
+    values["sides"] |= dict.fromkeys(list(values["sides"])[:3], "train")
+    if words[0] == "eval":  # a file without its hash is not trusted either
+        del values["sha256"]
+    path.write_text(json.dumps(values))
+    data = ("--data", "imagefolder:photos", "--name", "new") if words[0] == "train" else ()
+    assert "runs/old/split.json: damaged" in said(4, *words, *data)
+    assert "split.json" in vitcli("runs", "verify", "old")[1]
+
+
+def test_the_trials_of_a_study_see_the_same_images_whatever_they_start_from(photos):
+    grow(photos)
+    Path("study.yaml").write_text(
+        "base: tiny.yaml\ndata: {name: 'imagefolder:new', val_split: 0.2}\nseeds: [0]\n"
+        "variants: {baseline: {}, tuned: {train.init: old}}\n"
+    )
+    said(0, "ablate", "study.yaml", "-j", "2")  # a worker reads its images once
+    hashes = {json.loads(p.read_text())["data_hash"] for p in Path("runs/study").rglob("meta.json")}
+    assert len(hashes) == 1

@@ -1,0 +1,41 @@
+"""split.json: which of the user's own pictures a run learned from, validated and tested on.
+
+A picture is known by its content (``DataSet.contents``), so it may be renamed and moved.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from vitcli.runner.errors import InputError
+from vitcli.runner.files import read_json, to_hashed_json
+from vitcli.runner.run.folder import SPLIT, RunDir
+
+if TYPE_CHECKING:
+    from vitcli.core.data.source import DataSet
+
+Sides = Mapping[str, str]
+"""Content of a picture -> ``train``, ``val`` or ``test``."""
+
+
+def split_json(data: "DataSet", learned: Collection[str], kept: Sides) -> bytes:
+    """Return the content of split.json: the side of each picture, and the sides that were kept.
+
+    ``learned`` are the contents that the initial weights, or a teacher, learned from. Wherever such
+    a picture is now, its side is ``train``.
+    """
+    parts = {"test": data.test, "val": data.val, "train": data.all_train}
+    sides = {data.contents[n]: side for side, part in parts.items() if part for n in part.names}
+    sides |= dict.fromkeys(learned, "train")
+    return to_hashed_json({"sides": dict(sorted(sides.items())), "kept": dict(kept)})
+
+
+def read_sides(run: RunDir, key: str = "sides") -> Sides | None:
+    """Return the sides of the pictures of a run, or with ``kept`` those that it kept, if known."""
+    path = run.path / SPLIT
+    try:
+        values = read_json(path)
+        return dict(values[key]) if values["sha256"] else None
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: damaged ({error}); restore it, or train again") from error
