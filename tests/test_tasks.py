@@ -236,7 +236,8 @@ def test_tensorboard_has_its_numbers_and_pictures(task):
 def test_a_classification_starts_from_its_encoder(task):
     run = task.finished("run")
     vitcli(
-        f"train {task.path} -s 'task={{name: classify}}' --data {task.data} --init {run} --epochs 0 -o next"
+        f"train {task.path} -s 'task={{name: classify}}' --data {task.data} --init {run}"
+        " --epochs 0 -o next"
     )
     given, taken = encoder_weights(RunDir(Path(run))), load_model("next").state_dict()
     assert taken.keys() == given.keys() == load_model(run).state_dict().keys()
