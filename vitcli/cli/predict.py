@@ -1,18 +1,23 @@
 """`vitcli predict`: classification of pictures."""
 
+import os
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
 
 from typer import Option
 
 from vitcli.cli import options as shared
 from vitcli.cli.chosen import run_and_pictures
-from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import TOP_HELP, exclude, with_code, with_example
-from vitcli.runner.errors import summarize_failures
+from vitcli.cli.console import emit_exactly, emit_report, say
+from vitcli.cli.options import TOP_HELP, exclude, output_option, with_code, with_example
+from vitcli.runner.errors import ConfigError, InputError, UserError, summarize_failures
 
 Top = Annotated[
-    int | None, Option(min=1, help=TOP_HELP, show_default="5, or 1 for several pictures")
+    int | None,
+    Option(min=1, help=TOP_HELP, show_default="5, or 1 in text for several pictures"),
 ]
 Reject = Annotated[
     float | None,
@@ -25,9 +30,29 @@ Coverage = Annotated[
         " sets holds the true class: 0.8, 0.9, 0.95 or 0.99."
     ),
 ]
+FilesFrom = Annotated[
+    str | None,
+    Option(
+        metavar="FILE",
+        help="File with more pictures, one path a line or with NUL between paths; - is standard"
+        " input.",
+    ),
+]
+Output = Annotated[
+    Path | None,
+    output_option("FILE", "File for the rows, each as soon as it is ready: .csv or .jsonl.", False),
+]
+Resume = Annotated[
+    bool, Option("--resume", help="Continue the file of -o; its pictures are not computed again.")
+]
+NUM_TOP = 5
 
 
-@with_example("vitcli predict photo.jpg --top 3", "vitcli predict quickstart pictures --format csv")
+@with_example(
+    "vitcli predict photo.jpg --top 3",
+    "vitcli predict quickstart pictures --format csv",
+    "vitcli predict quickstart pictures -o answers.jsonl --resume",
+)
 @with_code
 def predict(
     run: shared.RunOf = None,
@@ -35,39 +60,77 @@ def predict(
     top: Top = None,
     reject: Reject = None,
     coverage: Coverage = None,
+    files_from: FilesFrom = None,
+    output: Output = None,
+    resume: Resume = False,
     fit: shared.FitOption = None,
-    form: shared.Format = "text",
+    form: shared.RowFormat = "text",
     device: shared.Device = "auto",
 ) -> None:
     """Show the most likely classes of pictures, or of folders."""
     from vitcli.cli.live import counted
     from vitcli.runner.data.folder import picture_files
-    from vitcli.runner.evaluate.predict import Predictor, describe_model, report_of
-    from vitcli.runner.evaluate.scores import why_uncalibrated
+    from vitcli.runner.evaluate.answers import HEADER, ROW_FORMS, AnswerFile, report_of
+    from vitcli.runner.evaluate.classifier import load_classifier
     from vitcli.runner.evaluate.weights import default_run
-    from vitcli.runner.run.folder import find_run
-    from vitcli.runner.run.record import read_record
 
     exclude({"--reject": reject, "--coverage": coverage})
-    run, images = run_and_pictures("predict", [run, *(pictures or ())])
-    chosen = find_run(run) if run is not None else default_run()
+    if resume and output is None:
+        raise ConfigError("--resume continues the file of -o; add -o answers.csv")
+    if output and form in ROW_FORMS and output.suffix != f".{form}":
+        raise ConfigError(f"-o {output} and --format {form} name two formats; leave out --format")
+    listed = [] if files_from is None else listed_files(files_from)
+    run, images = run_and_pictures("predict", [run, *(pictures or ())], needs_picture=not listed)
     notes: list[str] = []
-    predictor = Predictor(chosen, device, on_message=notes.append)
-    say(describe_model(predictor.run, predictor.spec))
-    threshold = None if coverage is None else predictor.set_threshold(coverage)
-    files = picture_files(images, say)
-    shown = top or (5 if len(files) == 1 else 1)
-    found = predictor.predict_each(files, max(2, shown), fit, reject or 0, threshold)
-    done = list(counted(found, len(files), "predicting"))
-    failures = [prediction.error for prediction in done if prediction.error]
-    if failures and len(files) == 1:
-        raise failures[0]
-    for error in failures:
-        say(f"error: {error}")
-    judged = reject is not None or coverage is not None
-    report = report_of(str(chosen.path), done, shown, judged)
-    if reject is not None and (reason := why_uncalibrated(read_record(chosen))):
-        notes.append(f"note: the probabilities are not calibrated: {reason}")
-    emit_report(replace(report, notes=notes), form)
+    classifier = load_classifier(
+        default_run().path if run is None else run,
+        **{"device": device, "fit": fit, "reject": reject, "coverage": coverage},
+        on_message=notes.append,
+    )
+    say(classifier.about)
+    files, judged = picture_files([*images, *listed], say), (reject, coverage) != (None, None)
+    answers = AnswerFile(output, classifier.name, resume=resume) if output else None
+    remaining = [file for file in files if not (answers and answers.is_done(file))]
+    failures: list[UserError] = [*map(InputError, answers.errors if answers else ())]
+    rows: list[Mapping[str, Any]] = []
+    write = answers.write if answers else rows.append
+    if is_printed := not answers and form in ROW_FORMS:
+        write = partial(print_row, form)
+        for note in notes:
+            say(note)
+        if form == "csv":
+            emit_exactly(HEADER)
+    for prediction in counted(classifier.stream(remaining), len(remaining), "predicting"):
+        if prediction.error:
+            failures.append(InputError(prediction.error))
+            if len(files) > 1:
+                say(f"error: {prediction.error}")
+        write(prediction.to_dict(top or NUM_TOP))
+    is_single = len(files) == 1
+    if answers:
+        report = answers.report(classifier.source, len(files), judged)
+        emit_report(replace(report, notes=notes), "text" if form in ROW_FORMS else form)
+    elif not is_printed and (form == "json" or not (failures and is_single)):
+        shown = top or (NUM_TOP if is_single else 1)
+        emit_report(replace(report_of(classifier.source, rows, shown, judged), notes=notes), form)
     if failures:
-        raise summarize_failures(failures, len(files), "images could not be read")
+        problem = summarize_failures(failures, len(files), "images could not be read")
+        raise failures[0] if is_single else problem
+
+
+def print_row(form: str, row: Mapping[str, Any]) -> None:
+    from vitcli.runner.evaluate.answers import to_line
+
+    emit_exactly(to_line(row, form))
+
+
+def listed_files(path: str) -> list[str]:
+    """Return the paths in a file, one a line or with NUL between them."""
+    from vitcli.runner.data.pictures import picture_bytes
+
+    content = picture_bytes(path)
+    names = content.split(b"\0") if b"\0" in content else content.splitlines()
+    files = [os.fsdecode(name) for name in names if name]
+    if not files:
+        raise InputError(f"--files-from {path}: names no picture")
+    return files
