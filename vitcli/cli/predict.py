@@ -1,9 +1,8 @@
 """`vitcli predict`: classification of pictures."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,6 +45,8 @@ Resume = Annotated[
     bool, Option("--resume", help="Continue the file of -o; its pictures are not computed again.")
 ]
 NUM_TOP = 5
+ROW_FORMS = ("csv", "jsonl")
+"""Forms whose rows are printed while the next pictures are computed."""
 
 
 @with_example(
@@ -70,21 +71,21 @@ def predict(
     """Show the most likely classes of pictures, or of folders."""
     from vitcli.cli.live import counted
     from vitcli.runner.data.folder import picture_files
-    from vitcli.runner.evaluate.answers import HEADER, ROW_FORMS, AnswerFile, report_of
+    from vitcli.runner.evaluate.answers import AnswerFile, report_of
     from vitcli.runner.evaluate.classifier import load_classifier
     from vitcli.runner.evaluate.weights import default_run
 
     exclude({"--reject": reject, "--coverage": coverage})
-    if resume and output is None:
-        raise ConfigError("--resume continues the file of -o; add -o answers.csv")
-    if output and form in ROW_FORMS and output.suffix != f".{form}":
-        raise ConfigError(f"-o {output} and --format {form} name two formats; leave out --format")
+    check_output(output, resume, form)
     listed = [] if files_from is None else listed_files(files_from)
     run, images = run_and_pictures("predict", [run, *(pictures or ())], needs_picture=not listed)
     notes: list[str] = []
     classifier = load_classifier(
         default_run().path if run is None else run,
-        **{"device": device, "fit": fit, "reject": reject, "coverage": coverage},
+        device=device,
+        fit=fit,
+        reject=reject,
+        coverage=coverage,
         on_message=notes.append,
     )
     say(classifier.about)
@@ -93,35 +94,45 @@ def predict(
     remaining = [file for file in files if not (answers and answers.is_done(file))]
     failures: list[UserError] = [*map(InputError, answers.errors if answers else ())]
     rows: list[Mapping[str, Any]] = []
-    write = answers.write if answers else rows.append
+    write, is_single = answers.write if answers else rows.append, len(files) == 1
     if is_printed := not answers and form in ROW_FORMS:
-        write = partial(print_row, form)
-        for note in notes:
-            say(note)
-        if form == "csv":
-            emit_exactly(HEADER)
+        say_all(notes)
+        write = row_printer(form)
     for prediction in counted(classifier.stream(remaining), len(remaining), "predicting"):
+        write(prediction.to_dict(top or NUM_TOP))
         if prediction.error:
             failures.append(InputError(prediction.error))
-            if len(files) > 1:
-                say(f"error: {prediction.error}")
-        write(prediction.to_dict(top or NUM_TOP))
-    is_single = len(files) == 1
+            say_all([] if is_single else [f"error: {prediction.error}"])
+    shown = top or (NUM_TOP if is_single else 1)
+    report = report_of(classifier.source, rows, shown, judged)
     if answers:
         report = answers.report(classifier.source, len(files), judged)
+    if answers or form == "json" or not (is_printed or (is_single and failures)):
         emit_report(replace(report, notes=notes), "text" if form in ROW_FORMS else form)
-    elif not is_printed and (form == "json" or not (failures and is_single)):
-        shown = top or (NUM_TOP if is_single else 1)
-        emit_report(replace(report_of(classifier.source, rows, shown, judged), notes=notes), form)
     if failures:
         problem = summarize_failures(failures, len(files), "images could not be read")
         raise failures[0] if is_single else problem
 
 
-def print_row(form: str, row: Mapping[str, Any]) -> None:
-    from vitcli.runner.evaluate.answers import to_line
+def say_all(texts: Iterable[str]) -> None:
+    for text in texts:
+        say(text)
 
-    emit_exactly(to_line(row, form))
+
+def check_output(output: Path | None, resume: bool, form: str) -> None:
+    if output is None and resume:
+        raise ConfigError("--resume continues the file of -o; add -o answers.csv")
+    if output and form in ROW_FORMS and output.suffix != f".{form}":
+        raise ConfigError(f"-o {output} and --format {form} name two formats; leave out --format")
+
+
+def row_printer(form: str) -> Callable[[Mapping[str, Any]], None]:
+    """Return what prints a row; print the names of the columns of CSV."""
+    from vitcli.runner.evaluate.answers import HEADER, to_line
+
+    if form == "csv":
+        emit_exactly(HEADER)
+    return lambda row: emit_exactly(to_line(row, form))
 
 
 def listed_files(path: str) -> list[str]:

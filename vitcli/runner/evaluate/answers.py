@@ -1,4 +1,4 @@
-"""Rows of predictions: as lines of CSV or JSON, in a file that can be continued, and as a report."""
+"""Rows of predictions: lines of CSV or JSON, a file that can be continued, and their report."""
 
 import csv
 import json
@@ -14,8 +14,6 @@ from vitcli.runner.report.report import DataTable, Fact, Field, Report, cell_val
 from vitcli.runner.report.tables import to_csv
 from vitcli.runner.text import printable, quantity
 
-ROW_FORMS = ("csv", "jsonl")
-"""Forms whose rows are written while the next pictures are computed."""
 Row = Mapping[str, Any]
 OTHER = "choose another -o"
 
@@ -45,7 +43,7 @@ class AnswerFile:
 
     def __init__(self, path: Path, classifier: str, *, resume: bool) -> None:
         self.path, self.form, self.classifier = path, path.suffix.removeprefix("."), classifier
-        if self.form not in ROW_FORMS:
+        if self.form not in ("csv", "jsonl"):
             raise ConfigError(f"-o {printable(path)}: the file of answers ends with .csv or .jsonl")
         require_utf8(path)
         if path.exists() and not (resume and path.is_file()):
@@ -117,7 +115,7 @@ class AnswerFile:
         self._file.close()
         facts = [*hidden(run=run), Fact("num_pictures", num_pictures, label="pictures")]
         facts += [Fact("num_accepted", self.num_accepted, label="accepted")] if judged else []
-        facts += [Fact("num_failed", len(self.errors), label="not read")]
+        facts += [Fact("num_failed", len(self.errors), label="failed")]
         return Report(facts=facts, files=[self.path])
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeGuard, overload
 
 import numpy as np
 from PIL import Image
@@ -27,8 +27,10 @@ Picture = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 """A file, the bytes of a file, an image of Pillow, or pixels (H, W) or (H, W, C) of 8 bits."""
 SCHEMA = 1
 """Version of the fields of ``Prediction.to_dict``, and of the rows of ``vitcli predict``."""
-FIELDS = ("file", "class", "probability", "accepted", "set", "probabilities", "error")
-FIELDS += ("classifier", "schema")
+FIELDS = (
+    *("file", "class", "probability", "accepted", "set", "probabilities", "error"),
+    *("classifier", "schema"),
+)
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Number of channels of an array -> what they are."""
 AHEAD = 2
@@ -105,8 +107,8 @@ class Classifier:
         rule = (self.weights, self.temperature, self.reject, self.threshold, self.options)
         return f"{self.model}@{sha256(repr(rule).encode())[:12]}"
 
-    @overload
-    def __call__(self, pictures: Picture) -> Prediction: ...
+    @overload  # a path is an iterable of texts, too, but one picture
+    def __call__(self, pictures: Picture) -> Prediction: ...  # type: ignore[overload-overlap]
 
     @overload
     def __call__(self, pictures: Iterable[Picture]) -> list[Prediction]: ...
@@ -122,8 +124,7 @@ class Classifier:
             UserError: A single picture cannot be read. Among several pictures, the answer for such
                 a picture has an ``error``.
         """
-        is_array = isinstance(pictures, np.ndarray) and pictures.ndim < 4
-        if not (is_array or isinstance(pictures, str | os.PathLike | bytes | Image.Image)):
+        if not _is_single(pictures):
             return [*self.stream(pictures)]
         (prediction,) = self._answer([self._read(0, pictures)])
         if prediction.error:
@@ -158,15 +159,17 @@ class Classifier:
     def _answer(self, batch: Sequence[tuple[str | None, str, Any]]) -> Iterator[Prediction]:
         inputs = [ready for *_, ready in batch if not isinstance(ready, InputError)]
         with self._one_at_a_time:
-            rows = iter(self.logits(inputs).astype(np.float64) if inputs else ())
+            rows: Iterator[np.ndarray] = iter(self.logits(inputs) if inputs else ())
         for file, name, ready in batch:
-            error = ready if isinstance(ready, InputError) else None
-            if not error and not np.isfinite(logits := next(rows)).all():
-                error = InputError(f"{printable(name)}: a logit is infinite or NaN")
-            if error:
-                yield Prediction(classifier=self.name, file=file, error=str(error))
-            else:
+            if isinstance(ready, InputError):
+                yield Prediction(classifier=self.name, file=file, error=str(ready))
+                continue
+            logits = next(rows).astype(np.float64)
+            if np.isfinite(logits).all():
                 yield self._judge(file, logits)
+            else:
+                error = f"{printable(name)}: a logit is infinite or NaN"
+                yield Prediction(classifier=self.name, file=file, error=error)
 
     def _judge(self, file: str | None, logits: np.ndarray) -> Prediction:
         shares = _softmax(logits / self.temperature)
@@ -185,6 +188,13 @@ class Classifier:
             accepted=accepted,
             set=members,
         )
+
+
+def _is_single(pictures: Picture | Iterable[Picture]) -> TypeGuard[Picture]:
+    if isinstance(pictures, np.ndarray):
+        return pictures.ndim < 4
+    is_known = isinstance(pictures, str | os.PathLike | bytes | Image.Image)
+    return is_known or not isinstance(pictures, Iterable)
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
