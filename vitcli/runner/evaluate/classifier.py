@@ -99,7 +99,7 @@ class Classifier:
     """Least probability, with temperature 1, of a class in a prediction set."""
     options: str = ""
     """What else decides an answer, such as ``fit``."""
-    _one_at_a_time: Any = field(default_factory=threading.Lock, repr=False)
+    _one_at_a_time: Any = field(default_factory=threading.Lock, repr=False, init=False)
 
     @cached_property
     def name(self) -> str:
