@@ -20,7 +20,7 @@ from vitcli.runner.errors import ConfigError, DivergedError, InputError, InUseEr
 from vitcli.runner.evaluate.predict import classifier_of_run
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.weights import load_model
-from vitcli.runner.run.folder import RunDir, find_run, steps
+from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.record import read_record
 from vitcli.runner.train import trainer as training
 from vitcli.runner.train.events import EpochDone, Event

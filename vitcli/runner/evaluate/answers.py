@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.classifier import FIELDS, SCHEMA
@@ -54,21 +54,21 @@ class AnswerFile:
         """Those of all rows, also of rows that were in the file before."""
         self._done = Counter[str]()
         make_output_folder(path.parent)
-        with errors_name(path):
-            self._file = path.open("a+b")
-            self._read()
-
-    def _read(self) -> None:
-        size, number = 0, 0
-        self._file.seek(0)
-        for number, line in enumerate(self._file, start=1):
-            if not line.endswith(b"\n"):  # cut short
-                break
-            self._take(line[:-1].decode(errors="replace"), number)
-            size += len(line)
-        self._file.truncate(size)
+        with errors_name(path), path.open("a+b") as file:
+            file.seek(0)
+            size = self._read(file)
+            file.truncate(size)
         if self.form == "csv" and not size:
             self._write(HEADER)
+
+    def _read(self, file: BinaryIO) -> int:
+        """Take all whole lines, and return their number of bytes."""
+        size = 0
+        for number, line in enumerate(file, start=1):
+            if line.endswith(b"\n"):  # else the last one was cut short
+                self._take(line[:-1].decode(errors="replace"), number)
+                size += len(line)
+        return size
 
     def _take(self, line: str, number: int) -> None:
         place = f"{self.path}:{number}"
@@ -103,16 +103,14 @@ class AnswerFile:
 
     def write(self, row: Row) -> None:
         self._count(row)
-        with errors_name(self.path):
-            self._write(to_line(row, self.form))
+        self._write(to_line(row, self.form))
 
     def _write(self, line: str) -> None:
-        self._file.write(f"{line}\n".encode())
-        self._file.flush()
+        with errors_name(self.path), self.path.open("ab") as file:
+            file.write(f"{line}\n".encode())
 
     def report(self, run: str, num_pictures: int, judged: bool) -> Report:
         """Return what the file holds now."""
-        self._file.close()
         facts = [*hidden(run=run), Fact("num_pictures", num_pictures, label="pictures")]
         facts += [Fact("num_accepted", self.num_accepted, label="accepted")] if judged else []
         facts += [Fact("num_failed", len(self.errors), label="failed")]
