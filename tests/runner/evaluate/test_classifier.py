@@ -213,7 +213,6 @@ def test_warnings_of_pillow_are_silent_until_the_last_thread_is_done():
     ("options", "text"),
     [
         ({"source": "none"}, "no run is called 'none'"),
-        ({"source": "none.onnx"}, "none.onnx"),
         ({"reject": 1.5}, "reject=1.5"),
         ({"reject": 0.5, "coverage": 0.9}, "exclude each other"),
         ({"fit": "zoom"}, "fit='zoom'"),

@@ -35,6 +35,8 @@ def load_onnx(
         session, steps = recipe.load(path)
     except ImportError as error:
         raise ConfigError(f"{path} needs onnxruntime; type: pip install onnxruntime") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except Exception as error:  # onnxruntime has kinds of its own
         reason = printable(str(error).strip().partition("\n")[0])
         raise InputError(f"{path}: no model of 'vitcli export --format onnx': {reason}") from error
