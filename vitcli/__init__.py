@@ -57,9 +57,9 @@ __all__ = [
 WITHOUT_TORCH = {
     "__version__": "vitcli.version",
     "UserError": "vitcli.runner.errors",
-    **dict.fromkeys(
-        ("Classifier", "Prediction", "load_classifier"), "vitcli.runner.evaluate.classifier"
-    ),
+    "Classifier": "vitcli.runner.evaluate.classifier",
+    "Prediction": "vitcli.runner.evaluate.classifier",
+    "load_classifier": "vitcli.runner.evaluate.load",
 }
 """Name -> the module that has it; all others are in ``vitcli.api``, which imports torch."""
 

@@ -20,7 +20,7 @@ from vitcli.runner.data.load import load_data as read_data
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.evaluate.classifier import Classifier as Classifier
 from vitcli.runner.evaluate.classifier import Prediction as Prediction
-from vitcli.runner.evaluate.classifier import load_classifier as load_classifier
+from vitcli.runner.evaluate.load import load_classifier as load_classifier
 from vitcli.runner.evaluate.weights import load_model as load_model
 from vitcli.runner.evaluate.weights import published_weights
 from vitcli.runner.experiment import own_code

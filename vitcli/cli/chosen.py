@@ -115,7 +115,7 @@ def run_and_pictures(
     The first word is the run if it names one, an exported model or timm:NAME, or if it is no file
     or folder and has no suffix. A word alone is a picture where a picture is needed.
     """
-    from vitcli.runner.evaluate.classifier import CLASSIFIERS
+    from vitcli.runner.evaluate.load import CLASSIFIERS
     from vitcli.runner.experiment.family import split_published
     from vitcli.runner.run.folder import RUNS, bundled_models
 

@@ -72,7 +72,7 @@ def predict(
     from vitcli.cli.live import counted
     from vitcli.runner.data.folder import picture_files
     from vitcli.runner.evaluate.answers import AnswerFile, report_of
-    from vitcli.runner.evaluate.classifier import load_classifier
+    from vitcli.runner.evaluate.load import load_classifier
     from vitcli.runner.evaluate.weights import default_run
 
     exclude({"--reject": reject, "--coverage": coverage})

@@ -107,6 +107,6 @@ def test_what_is_no_classifier_is_one_line(exported, name, options, text):
 
 def test_without_the_plugin_a_line_says_so(exported, monkeypatch):
     monkeypatch.setenv("VITCLI_PLUGINS", "no:exports")
-    monkeypatch.setattr("vitcli.runner.evaluate.classifier.CLASSIFIERS.data", {})
+    monkeypatch.setattr("vitcli.runner.evaluate.load.CLASSIFIERS.data", {})
     with pytest.raises(vitcli.UserError, match="needs the plugin exports, which is off"):
         vitcli.load_classifier("model.onnx")
