@@ -196,6 +196,7 @@ def replaced(old: str, new: str) -> Callable[[str], str]:
         ("jsonl", replaced('"schema": 1', '"schema": 0'), ["--resume"], 4, "schema 0, not 1"),
         ("csv", replaced("photos", "a,b"), ["--resume"], 4, "a.csv:2: no answer"),
         ("jsonl", replaced("{", ""), ["--resume"], 4, "a.jsonl:1: no answer"),
+        ("jsonl", replaced('"error"', '"problem"'), ["--resume"], 4, "a.jsonl:1: no answer"),
         ("jsonl", lambda text: f"[1]\n{text}", ["--resume"], 4, "a.jsonl:1: no answer"),
         ("csv", str, ["--resume", "--format", "jsonl"], 2, "two formats"),
         ("txt", str, ["--resume"], 2, "ends with .csv or .jsonl"),

@@ -78,8 +78,8 @@ class AnswerFile:
             return
         try:
             row = parsed(line, self.form)
-            schema, classifier, file = str(row["schema"]), row["classifier"], row["file"]
-        except (ValueError, KeyError, TypeError, csv.Error) as error:
+            schema, classifier = str(row["schema"]), row["classifier"]
+        except (ValueError, TypeError, csv.Error) as error:
             raise InputError(f"{place}: no answer of vitcli predict; {OTHER}") from error
         if schema != str(SCHEMA):
             raise InputError(f"{place}: schema {schema}, not {SCHEMA}; {OTHER}")
@@ -89,7 +89,7 @@ class AnswerFile:
                 f" option differs; {OTHER}"
             )
         self._count(row)
-        self._done[file] += 1
+        self._done[str(row["file"])] += 1
 
     def _count(self, row: Row) -> None:
         self.errors += filter(None, [row["error"]])
@@ -119,9 +119,12 @@ class AnswerFile:
 
 def parsed(line: str, form: str) -> dict[str, Any]:
     """Return the fields of a line; those of CSV are texts."""
-    if form == "jsonl":
-        return dict(json.loads(line))
-    return dict(zip(FIELDS, next(csv.reader([line])), strict=True))
+    if form == "csv":
+        return dict(zip(FIELDS, next(csv.reader([line])), strict=True))
+    row = dict(json.loads(line))
+    if tuple(row) != FIELDS:
+        raise ValueError("it has other fields")
+    return row
 
 
 def report_of(run: str, rows: Sequence[Row], num_top: int, judged: bool) -> Report:
