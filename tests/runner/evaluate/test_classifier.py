@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -168,6 +169,7 @@ def test_pictures_are_read_by_all_threads_and_computed_by_one_at_a_time():
     def logits(inputs: Any) -> np.ndarray:
         assert busy.acquire(blocking=False), "two threads compute"
         rows = plain.logits(inputs)
+        time.sleep(0.02)  # a chance for other threads to come in
         busy.release()
         return rows
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Any, TypeGuard, overload
+from typing import Any, TypeGuard, cast, overload
 
 import numpy as np
 from PIL import Image
@@ -123,7 +123,7 @@ class Classifier:
                 a picture has an ``error``.
         """
         if not _is_single(pictures):
-            return [*self.stream(pictures)]
+            return [*self.stream(cast(Iterable[Picture], pictures))]
         (prediction,) = self._answer([self._read(0, pictures)])
         if prediction.error:
             raise InputError(prediction.error)
