@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vitcli.api import (
+        Classifier,
+        Prediction,
         Predictions,
         ResultTable,
         RunRecord,
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
         data_set,
         decide,
         fit,
+        load_classifier,
         load_data,
         load_model,
         load_run,
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from vitcli.version import __version__
 
 __all__ = [
+    "Classifier",
+    "Prediction",
     "Predictions",
     "ResultTable",
     "RunRecord",
@@ -40,6 +45,7 @@ __all__ = [
     "data_set",
     "decide",
     "fit",
+    "load_classifier",
     "load_data",
     "load_model",
     "load_run",
@@ -48,10 +54,20 @@ __all__ = [
 ]
 
 
+WITHOUT_TORCH = {
+    "__version__": "vitcli.version",
+    "UserError": "vitcli.runner.errors",
+    "Classifier": "vitcli.runner.evaluate.classifier",
+    "Prediction": "vitcli.runner.evaluate.classifier",
+    "load_classifier": "vitcli.runner.evaluate.load",
+}
+"""Name -> the module that has it; all others are in ``vitcli.api``, which imports torch."""
+
+
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        module = "vitcli.version" if name == "__version__" else "vitcli.api"
-        return getattr(importlib.import_module(module), name)
+        module = importlib.import_module(WITHOUT_TORCH.get(name, "vitcli.api"))
+        return getattr(module, name)
     raise AttributeError(f"module 'vitcli' has no attribute {name!r}")
 
 

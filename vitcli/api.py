@@ -1,6 +1,5 @@
 """The Python interface: build, train, predict and look at attention in a few lines."""
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,9 @@ from vitcli.plugin import Registry, missing_for
 from vitcli.runner.data.formats.npz import data_of_arrays
 from vitcli.runner.data.load import load_data as read_data
 from vitcli.runner.errors import ConfigError, InputError, UserError
+from vitcli.runner.evaluate.classifier import Classifier as Classifier
+from vitcli.runner.evaluate.classifier import Prediction as Prediction
+from vitcli.runner.evaluate.load import load_classifier as load_classifier
 from vitcli.runner.evaluate.weights import load_model as load_model
 from vitcli.runner.evaluate.weights import published_weights
 from vitcli.runner.experiment import own_code
@@ -36,7 +38,7 @@ from vitcli.runner.study.page import publish_outside
 from vitcli.runner.study.plan import Options
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.table import render
-from vitcli.runner.text import printable
+from vitcli.runner.text import write_message
 from vitcli.runner.train.build import build_training
 from vitcli.runner.train.fit import FoldData, fitting_model, saved_epochs
 from vitcli.runner.train.fit import epochs as epochs_of
@@ -45,10 +47,6 @@ FUNCTIONS = Registry[Callable[..., Any]]("python")
 """Functions of this module that plugins compute."""
 
 SHAPE: dict[str, Any] = {"img_size": (32, 32), "in_chans": 3, "num_classes": 10}
-
-
-def _write_message(text: str) -> None:
-    sys.stderr.write(f"{printable(text)}\n")
 
 
 def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) -> ImageModel:
@@ -76,8 +74,8 @@ def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) 
     except ValueError as error:
         raise ConfigError(f"build_model: {error}") from error
     weights = published_weights(spec.model.family)
-    if weights and (file := weights.first_file(spec, False, _write_message)):
-        weights.load(model, file, _write_message, ())
+    if weights and (file := weights.first_file(spec, False, write_message)):
+        weights.load(model, file, write_message, ())
     return model
 
 
@@ -86,7 +84,7 @@ def load_data(
     *,
     data_dir: str | Path | None = None,
     seed: int = 0,
-    on_message: Callable[[str], None] = _write_message,
+    on_message: Callable[[str], None] = write_message,
     **fields: Any,
 ) -> DataSet:
     """Return a data set, whose images are uint8 tensors on the CPU.
@@ -153,7 +151,7 @@ def fit(
     label_smoothing: float = 0.0,
     seed: int = 0,
     save: str | Path | None = None,
-    on_message: Callable[[str], None] = _write_message,
+    on_message: Callable[[str], None] = write_message,
 ) -> Iterator[dict[str, float]]:
     """Train a model on its device, and yield after each epoch. Writes no files without ``save``.
 
@@ -346,7 +344,7 @@ def ablate(
     code: Sequence[str | Path] = (),
     workers: int | None = None,
     device: str = "auto",
-    on_message: Callable[[str], None] = _write_message,
+    on_message: Callable[[str], None] = write_message,
 ) -> ResultTable:
     """Train the variants of a study and return their table, as ``vitcli ablate`` does.
 
@@ -398,7 +396,7 @@ def ablate(
 
 
 def table(
-    results: Any, *, on_message: Callable[[str], None] = _write_message, **choices: Any
+    results: Any, *, on_message: Callable[[str], None] = write_message, **choices: Any
 ) -> ResultTable:
     """Return the table of results that any program trained, as ``vitcli table`` prints it.
 
@@ -420,7 +418,7 @@ def decide(
     change: Any,
     against: Any = None,
     *,
-    on_message: Callable[[str], None] = _write_message,
+    on_message: Callable[[str], None] = write_message,
     **choices: Any,
 ) -> Any:
     """Return whether a change is better than the best so far, as ``vitcli decide`` does.

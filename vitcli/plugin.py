@@ -47,6 +47,7 @@ TABLES = (
     *("model.patch_embed", "model.pool", "optim.name", "optim.schedule", "data.name"),
     *("data.augment.policy", "extra", "metric", "number", "figure", "interactive figure"),
     *("map page", "tracker", "engine", "file", "design", "study.figure", "document", "python"),
+    "classifier",
 )
 """The tables that plugins add rows to; docs/reference/plugins.md says what each holds."""
 DOORS = ("eval",)

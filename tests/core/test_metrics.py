@@ -77,6 +77,20 @@ def test_labels_that_follow_a_temperature_give_it_back(true):
         assert fit_temperature(10 * torch.eye(4), (torch.arange(4) + shift) % 4) is None
 
 
+@pytest.mark.parametrize(
+    ("num_wrong", "scale", "is_fitted"),
+    [(0, 1, False), (1, 1, False), (9, 1, False), (10, 1, True), (1, 40, True), (9, 40, True)],
+)
+def test_few_wrong_answers_make_no_classifier_surer(num_wrong, scale, is_fitted):
+    """Of 100 right ones: logits of 0 and 1 are too unsure, of 0 and 40 too sure."""
+    labels = torch.tensor([0] * 100 + [1] * num_wrong)
+    logits = scale * torch.tensor([[1.0, 0.0]]).repeat(len(labels), 1)
+    temperature = fit_temperature(logits, labels)
+    assert (temperature is not None) == is_fitted
+    if temperature is not None:
+        assert scale / temperature == pytest.approx(math.log(100 / num_wrong), rel=1e-6)
+
+
 @pytest.mark.parametrize("coverage", COVERAGES[:3])
 def test_the_coverage_of_prediction_sets_is_beta_for_a_misfit_classifier(coverage):
     count, generator = 50, torch.Generator().manual_seed(0)

@@ -112,9 +112,10 @@ def run_and_pictures(
 ) -> tuple[str | None, list[str]]:
     """Return the run among the arguments, None for the default run, and the pictures.
 
-    The first word is the run if it names one or timm:NAME, or if it is no file or folder and has no
-    suffix. A word alone is a picture where a picture is needed.
+    The first word is the run if it names one, an exported model or timm:NAME, or if it is no file
+    or folder and has no suffix. A word alone is a picture where a picture is needed.
     """
+    from vitcli.runner.evaluate.load import CLASSIFIERS
     from vitcli.runner.experiment.family import split_published
     from vitcli.runner.run.folder import RUNS, bundled_models
 
@@ -125,6 +126,7 @@ def run_and_pictures(
     is_folder = is_here and path.is_dir()
     is_run = (
         split_published(first) is not None
+        or path.suffix in CLASSIFIERS
         or (is_folder and (path / "config.yaml").is_file())
         or (is_folder and RUNS.resolve() in path.resolve().parents)
     )

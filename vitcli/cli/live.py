@@ -128,12 +128,11 @@ class TrainingDisplay(Display):
 
 
 def counted(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
-    """Yield items; on a terminal, a bar shows how many of them are done."""
+    """Yield items; a bar, or a line every 30 s in a log, shows how many of them are done."""
     with bars(total > 1) as progress:
         display = Display(progress)
         for done, item in enumerate(items, start=1):
-            if progress:
-                display.move(what, done, total, f"{done:,} of {total:,}")
+            display.move(what, done, total, f"{done:,} of {total:,}")
             yield item
 
 

@@ -37,7 +37,15 @@ Format = Annotated[
         help="Format of the output: text, md, csv, json, latex or html.",
     ),
 ]
-"""Beside an option of this type, a command has ``--json``."""
+"""Beside an option of this type, or the next, a command has ``--json``."""
+RowFormat = Annotated[
+    Literal["text", "md", "csv", "json", "jsonl", "latex", "html"],
+    Option(
+        "--format",
+        metavar="FORMAT",
+        help="Format of the output: text, md, csv, json, jsonl, latex or html.",
+    ),
+]
 DryRun = Annotated[bool, Option("--dry-run", help="Show size and cost; train nothing.")]
 Status = Annotated[bool, Option("--status", help="Show states and results; train nothing.")]
 Rerun = Annotated[bool, Option("--rerun", help="Train again what is finished.")]
@@ -272,7 +280,7 @@ def with_common(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, **options)
 
     form = inspect.signature(command).parameters.get("form")
-    is_report = form is not None and form.annotation in (Format, "Format")
+    is_report = form is not None and form.annotation in (Format, RowFormat)
     options = {"json": Json} if is_report else {}
     options |= {"quiet": Quiet, "verbose": Verbose, "help_all": HelpAll}
     return _add_options(call, **{name: (kind, False) for name, kind in options.items()})

@@ -1,20 +1,25 @@
 """`vitcli predict`: classification of pictures."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
 from vitcli.cli import options as shared
 from vitcli.cli.chosen import run_and_pictures
-from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import TOP_HELP, exclude, with_code, with_example
-from vitcli.runner.errors import ConfigError, InputError, summarize_failures
-from vitcli.runner.report.report import Report
+from vitcli.cli.console import emit_exactly, emit_report, say
+from vitcli.cli.options import TOP_HELP, exclude, output_option, with_code, with_example
+from vitcli.runner.errors import ConfigError, InputError, UserError, summarize_failures
+
+if TYPE_CHECKING:
+    from vitcli.runner.evaluate.predict import Predictor
 
 Top = Annotated[
-    int | None, Option(min=1, help=TOP_HELP, show_default="5, or 1 for several pictures")
+    int | None,
+    Option(min=1, help=TOP_HELP, show_default="5, or 1 in text for several pictures"),
 ]
 Reject = Annotated[
     float | None,
@@ -27,9 +32,31 @@ Coverage = Annotated[
         " sets holds the true class: 0.8, 0.9, 0.95 or 0.99."
     ),
 ]
+FilesFrom = Annotated[
+    str | None,
+    Option(
+        metavar="FILE",
+        help="File with more pictures, one path a line or with NUL between paths; - is standard"
+        " input.",
+    ),
+]
+Output = Annotated[
+    Path | None,
+    output_option("FILE", "File for the rows, each as soon as it is ready: .csv or .jsonl.", False),
+]
+Resume = Annotated[
+    bool, Option("--resume", help="Continue the file of -o; its pictures are not computed again.")
+]
+NUM_TOP = 5
+ROW_FORMS = ("csv", "jsonl")
+"""Forms whose rows are printed while the next pictures are computed."""
 
 
-@with_example("vitcli predict photo.jpg --top 3", "vitcli predict quickstart pictures --format csv")
+@with_example(
+    "vitcli predict photo.jpg --top 3",
+    "vitcli predict quickstart pictures --format csv",
+    "vitcli predict quickstart pictures -o answers.jsonl --resume",
+)
 @with_code
 def predict(
     run: shared.RunOf = None,
@@ -37,60 +64,124 @@ def predict(
     top: Top = None,
     reject: Reject = None,
     coverage: Coverage = None,
+    files_from: FilesFrom = None,
+    output: Output = None,
+    resume: Resume = False,
     fit: shared.FitOption = None,
-    form: shared.Format = "text",
+    form: shared.RowFormat = "text",
     device: shared.Device = "auto",
 ) -> None:
     """Show the most likely classes of pictures, or of folders."""
     from vitcli.cli.live import counted
     from vitcli.runner.data.folder import picture_files
-    from vitcli.runner.evaluate.predict import (
-        Predictor,
-        describe_model,
-        report_of,
-        report_of_answers,
-    )
-    from vitcli.runner.evaluate.scores import why_uncalibrated
+    from vitcli.runner.evaluate.answers import AnswerFile, report_of
+    from vitcli.runner.evaluate.load import answering_run, load_classifier
     from vitcli.runner.evaluate.weights import default_run
-    from vitcli.runner.run.folder import find_run
-    from vitcli.runner.run.record import read_record
 
     exclude({"--reject": reject, "--coverage": coverage})
-    run, images = run_and_pictures("predict", [run, *(pictures or ())])
-    chosen = find_run(run) if run is not None else default_run()
+    check_output(output, resume, form)
+    listed = [] if files_from is None else listed_files(files_from)
+    run, images = run_and_pictures("predict", [run, *(pictures or ())], needs_picture=not listed)
     notes: list[str] = []
-    predictor = Predictor(chosen, device, on_message=notes.append)
+    source = default_run().path if run is None else run
+    if predictor := answering_run(source, device, notes.append):
+        options = {"--top": top, "--reject": reject, "--coverage": coverage, "-o": output}
+        if unread := next((name for name, value in options.items() if value is not None), ""):
+            raise ConfigError(f"{unread}: task {predictor.spec.task.name!r} has no likeliest class")
+        show_answers(predictor, [*images, *listed], notes, fit, form)
+        return
+    classifier = load_classifier(
+        source,
+        device=device,
+        fit=fit,
+        reject=reject,
+        coverage=coverage,
+        on_message=notes.append,
+    )
+    say(classifier.about)
+    files, judged = picture_files([*images, *listed], say), (reject, coverage) != (None, None)
+    answers = AnswerFile(output, classifier.name, resume=resume) if output else None
+    remaining = [file for file in files if not (answers and answers.is_done(file))]
+    failures: list[UserError] = [*map(InputError, answers.errors if answers else ())]
+    rows: list[Mapping[str, Any]] = []
+    write, is_single = answers.write if answers else rows.append, len(files) == 1
+    if is_printed := not answers and form in ROW_FORMS:
+        say_all(notes)
+        write = row_printer(form)
+    for prediction in counted(classifier.stream(remaining), len(remaining), "predicting"):
+        write(prediction.to_dict(top or NUM_TOP))
+        if prediction.error:
+            failures.append(InputError(prediction.error))
+            say_all([] if is_single else [f"error: {prediction.error}"])
+    shown = top or (NUM_TOP if is_single else 1)
+    report = report_of(classifier.source, rows, shown, judged)
+    if answers:
+        report = answers.report(classifier.source, len(files), judged)
+    if answers or form == "json" or not (is_printed or (is_single and failures)):
+        emit_report(replace(report, notes=notes), "text" if form in ROW_FORMS else form)
+    if failures:
+        problem = summarize_failures(failures, len(files), "images could not be read")
+        raise failures[0] if is_single else problem
+
+
+def show_answers(
+    predictor: "Predictor", images: list[str], notes: list[str], fit: str | None, form: str
+) -> None:
+    """Print what a task says of pictures that have no likeliest class."""
+    from vitcli.cli.live import counted
+    from vitcli.runner.data.folder import picture_files
+    from vitcli.runner.evaluate.answers import to_line
+    from vitcli.runner.evaluate.predict import describe_model, report_of_answers
+
     say(describe_model(predictor.run, predictor.spec))
     files = picture_files(images, say)
-    if predictor.answers:
-        named = {"--top": top, "--reject": reject, "--coverage": coverage}
-        if unread := next((option for option, value in named.items() if value is not None), ""):
-            raise ConfigError(f"{unread}: task {predictor.spec.task.name!r} has no likeliest class")
-        rows = list(counted(predictor.answer_each(files, fit), len(files), "predicting"))
-        failures = [row["error"] for row in rows if row["error"]]
-        report = report_of_answers(str(chosen.path), rows, predictor.answers)
-        if predictor.task and predictor.task.caveat:
-            notes.append(f"note: {predictor.task.caveat}")
-        finish(replace(report, notes=notes), failures, len(files), form)
-        return
-    threshold = None if coverage is None else predictor.set_threshold(coverage)
-    shown = top or (5 if len(files) == 1 else 1)
-    found = predictor.predict_each(files, max(2, shown), fit, reject or 0, threshold)
-    done = list(counted(found, len(files), "predicting"))
-    failures = [prediction.error for prediction in done if prediction.error]
-    judged = reject is not None or coverage is not None
-    report = report_of(str(chosen.path), done, shown, judged)
-    if reject is not None and (reason := why_uncalibrated(read_record(chosen))):
-        notes.append(f"note: the probabilities are not calibrated: {reason}")
-    finish(replace(report, notes=notes), failures, len(files), form)
-
-
-def finish(report: Report, failures: Sequence[InputError], num_files: int, form: str) -> None:
-    """Emit the report, and say which pictures have no answer."""
-    if failures and num_files == 1:
+    rows = list(counted(predictor.answer_each(files, fit), len(files), "predicting"))
+    if predictor.task and predictor.task.caveat:
+        notes.append(f"note: {predictor.task.caveat}")
+    failures = [InputError(row["error"]) for row in rows if row["error"]]
+    if failures and len(files) == 1:
         raise failures[0]
     for error in failures:
         say(f"error: {error}")
-    emit_report(report, form)
+    if form == "jsonl":
+        say_all(notes)
+        for row in rows:
+            emit_exactly(to_line(row, form))
+    else:
+        report = report_of_answers(str(predictor.run.path), rows, predictor.answers)
+        emit_report(replace(report, notes=notes), form)
     if failures:
-        raise summarize_failures(failures, num_files, "images could not be read")
+        raise summarize_failures(failures, len(files), "images could not be read")
+
+
+def say_all(texts: Iterable[str]) -> None:
+    for text in texts:
+        say(text)
+
+
+def check_output(output: Path | None, resume: bool, form: str) -> None:
+    if output is None and resume:
+        raise ConfigError("--resume continues the file of -o; add -o answers.csv")
+    if output and form in ROW_FORMS and output.suffix != f".{form}":
+        raise ConfigError(f"-o {output} and --format {form} name two formats; leave out --format")
+
+
+def row_printer(form: str) -> Callable[[Mapping[str, Any]], None]:
+    """Return what prints a row; print the names of the columns of CSV."""
+    from vitcli.runner.evaluate.answers import HEADER, to_line
+
+    if form == "csv":
+        emit_exactly(HEADER)
+    return lambda row: emit_exactly(to_line(row, form))
+
+
+def listed_files(path: str) -> list[str]:
+    """Return the paths in a file, one a line or with NUL between them."""
+    from vitcli.runner.data.pictures import picture_bytes
+
+    content = picture_bytes(path)
+    names = content.split(b"\0") if b"\0" in content else content.splitlines()
+    files = [os.fsdecode(name) for name in names if name]
+    if not files:
+        raise InputError(f"--files-from {path}: names no picture")
+    return files

@@ -4,6 +4,7 @@ import difflib
 import math
 import re
 import shlex
+import sys
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,6 +29,11 @@ UNBROKEN = re.compile(r"\[[^\]]{1,30}\]|\d %|vitcli [a-z-]+ [^;,)]*|(?<!\w)'[^'\
 """An interval, a percentage, and commands and quotes, which a terminal copies as one line."""
 Listener = Callable[[str], None]
 """Receives a message for the user."""
+
+
+def write_message(text: str) -> None:
+    """Write a message to stderr: the default listener of the functions of Python."""
+    sys.stderr.write(f"{printable(text)}\n")
 
 
 def ignore_message(_: object) -> None:

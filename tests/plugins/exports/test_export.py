@@ -25,7 +25,7 @@ from vitcli.core.spec import ExperimentSpec, ModelSpec, model_spec
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, NORMS, PATCH_EMBEDS, POS_EMBEDS
 from vitcli.plugins.exports import export
 from vitcli.plugins.weights.tensors import not_plain
-from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.evaluate.predict import classifier_of_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import model_hash
@@ -139,8 +139,8 @@ def test_a_picture_prepared_by_the_metadata_gives_the_logits_of_predict(here):
     ready = (np.asarray(picture) / 255 - mean) / std
     images = ready.transpose(2, 0, 1)[None].astype(np.float32)
     scaled = session.run(["logits"], {"images": images})[0][0] / temperature
-    (prediction,) = Predictor(run).predict_each(["odd.png"], len(scaled))
-    shares = np.log([dict(prediction.top)[name] for name in DATA["class_names"]])
+    prediction = classifier_of_run(run)("odd.png")
+    shares = np.log([prediction.probabilities[name] for name in DATA["class_names"]])
     np.testing.assert_allclose(shares - shares.mean(), scaled - scaled.mean(), atol=1e-4)
 
 

@@ -18,7 +18,7 @@ from vitcli.core.objectives import classify
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, DivergedError
-from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.evaluate.predict import classifier_of_run
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.run.folder import RunDir, steps
@@ -161,10 +161,9 @@ def test_the_temperature_scales_what_predict_says(tiny, pictures, monkeypatch):
     found = train(tiny, "run", {"data.val_split": 16, "train.epochs": 1})
     assert found.result["temperature"] == 4
     assert found.result["calibrated_loss"] != found.result["test_loss"]
-    predictor, paths = Predictor(found.folder), [*map(str, (pictures / "test" / "dark").iterdir())]
-    scaled = dict(next(predictor.predict_each(paths)).top)
-    predictor.temperature = 1.0
-    plain = dict(next(predictor.predict_each(paths)).top)
+    classifier, paths = classifier_of_run(found.folder), [*(pictures / "test" / "dark").iterdir()]
+    scaled = classifier(paths)[0].probabilities
+    plain = dataclasses.replace(classifier, temperature=1.0)(paths)[0].probabilities
     odds = [math.log(top["dark"] / top["bright"]) for top in (scaled, plain)]
     assert odds[0] == pytest.approx(odds[1] / 4, rel=1e-3)
 

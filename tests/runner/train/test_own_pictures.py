@@ -13,7 +13,7 @@ from tests.runner.train import conftest
 from tests.runner.train.conftest import stops_after, trains
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.evaluate.predict import classifier_of_run
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.resolve import shrink_batch
@@ -67,7 +67,7 @@ def test_predict_fits_pictures_like_the_training(few, pictures, fit):
     with np.load(run.path / "predictions.npz") as stored:
         logits = torch.from_numpy(stored["logits"])
     paths = [str(pictures / name) for name in names]
-    found = [dict(each.top) for each in Predictor(run).predict_each(paths, 2)]
+    found = [prediction.probabilities for prediction in classifier_of_run(run)(paths)]
     shares = torch.tensor([[row[name] for name in spec.data.class_names] for row in found])
     torch.testing.assert_close(shares, logits.float().softmax(1), atol=1e-5, rtol=0)
 

@@ -17,10 +17,10 @@ from tests.same_run import assert_same_run, final_tensors
 from tests.torchrun import wait_for_checkpoint
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, InUseError, UserError
-from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.evaluate.predict import classifier_of_run
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.weights import load_model
-from vitcli.runner.run.folder import RunDir, find_run, steps
+from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.record import read_record
 from vitcli.runner.train import trainer as training
 from vitcli.runner.train.events import EpochDone, Event
@@ -133,7 +133,7 @@ def test_of_a_damaged_run_what_is_still_known_is_used(
 ):
     (stopped.path / name).write_text("{\n")
     picture = str(next((pictures / "test" / "dark").iterdir()))
-    uses = evaluate_run, lambda name: next(Predictor(find_run(name)).predict_each([picture]))
+    uses = evaluate_run, lambda name: classifier_of_run(name)(picture)
     for use in uses:
         with nullcontext() if is_measured else pytest.raises(UserError, match=name):
             use("stopped")

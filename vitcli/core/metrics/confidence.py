@@ -13,6 +13,8 @@ RANGE = (0.05, 20.0)
 """Smallest and largest temperature."""
 STEPS = 50
 """Halvings of the range: enough for fp64."""
+MIN_WRONG = 10
+"""Least number of images classified wrongly that a temperature below 1 needs."""
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> float | None:
@@ -23,10 +25,15 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float | None:
     nothing, the largest; that helps no other images. Then, or if the best T is outside ``RANGE``,
     None is returned. The loss is convex in 1 / T, so its slope is bisected. Guo et al. 2017,
     https://arxiv.org/abs/1706.04599
+
+    A T below 1 makes the classifier surer, and only wrong predictions limit how much. So below
+    ``MIN_WRONG`` of them it is not returned: 1 / T is the coefficient of a logistic regression,
+    which needs about 10 of the rarer outcome. Peduzzi et al. 1996, J. Clin. Epidemiol. 49:1373
     """
     logits = logits.double().cpu()
     right = logits.gather(1, labels.cpu()[:, None]).squeeze(1)
-    if (logits.max(1).values == right).all():
+    num_wrong = int((logits.max(1).values != right).sum())
+    if not num_wrong:
         return None
     low, high = (1 / bound for bound in reversed(RANGE))
     for _ in range(STEPS):
@@ -36,8 +43,10 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float | None:
             low = middle
         else:
             high = middle
-    found = 1 / (low * high) ** 0.5
-    return found if RANGE[0] * 1.001 < found < RANGE[1] / 1.001 else None
+    temperature = 1 / (low * high) ** 0.5
+    if temperature < 1 and num_wrong < MIN_WRONG:
+        return None
+    return temperature if RANGE[0] * 1.001 < temperature < RANGE[1] / 1.001 else None
 
 
 COVERAGES = (0.8, 0.9, 0.95, 0.99)

@@ -16,12 +16,13 @@ from torch import Tensor
 
 from vitcli.core.data.source import PORTION, DataSet, Images, channel_stats
 from vitcli.core.data.stored import AnyPixels, StoredPixels, as_tensor
+from vitcli.runner.data.box import Size as Size
+from vitcli.runner.data.box import central_box as central_box
 from vitcli.runner.data.find import cache_root, explain_write_errors, is_switched_on
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.limits import available_memory
 from vitcli.runner.text import printable
 
-Size = tuple[int, int]
 CHUNK = 64
 """Number of images resized at a time; they fit into the processor's cache."""
 COPIES = 3.0
@@ -172,14 +173,6 @@ def keep_labels(images: Images, count: int, field: str = "data.labels") -> tuple
     kept = torch.zeros(len(images), dtype=torch.bool)
     kept[turn.argsort()[:count]] = True
     return images[kept], replace(images, labels=torch.full_like(images.labels, -1))
-
-
-def central_box(height: int, width: int, size: Size) -> tuple[int, int, int, int]:
-    """Return the largest centred box with the aspect of ``size``: (top, left, height, width)."""
-    scale = min(height / size[0], width / size[1])
-    h = min(height, max(1, round(size[0] * scale)))
-    w = min(width, max(1, round(size[1] * scale)))
-    return (height - h) // 2, (width - w) // 2, h, w
 
 
 def fitted(pixels: Tensor, size: Size, fit: str = "crop") -> Tensor:

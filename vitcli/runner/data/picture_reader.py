@@ -113,7 +113,7 @@ def read_each(
 ) -> Generator[Tensor | InputError, None, None]:
     """Yield each picture as (in_chans, *size) uint8; a picture that cannot be read is an error.
 
-    Close the generator, or read it to its end: until then, no other picture can be decoded.
+    Close the generator, or read it to its end: until then, Pillow's warnings are not shown.
     """
     return _each(lambda path: decode(picture_bytes(path), path, size, in_chans, fit), paths)
 

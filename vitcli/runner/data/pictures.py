@@ -13,19 +13,21 @@ import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from PIL import Image, ImageOps
-from torch import Tensor
 
-from vitcli.runner.data.arrays import Size, central_box, stretch_to_size
+from vitcli.runner.data.box import Size, central_box
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.text import printable
 
+if TYPE_CHECKING:  # an exported model is used without torch
+    from torch import Tensor
+
 Box = tuple[int, int, int, int]
+Content = bytes | Image.Image
+"""A picture: the bytes of a file, or what Pillow made from one."""
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 """Formats that Pillow reads. HEIC is read with pillow-heif, if that is installed."""
 HEIC_BRANDS = (b"hei", b"hev", b"mif", b"msf")
@@ -72,7 +74,7 @@ def picture_bytes(path: Path | str) -> bytes:
 
 def picture_size(path: Path | str) -> Size:
     """Return (H, W) after EXIF rotation, from the header. Call it inside ``quiet_pillow``."""
-    with _open_file(path) as file, _explain_errors(path, b""):
+    with _open_file(path) as file, explain_errors(path, b""):
         return _upright_size(_open_checked(file))
 
 
@@ -104,9 +106,17 @@ def _orientation(image: Image.Image) -> int:
     return value if value in TURNS else 1
 
 
-def _load(content: bytes, fit: str, size: Size, side: int) -> tuple[Image.Image, Box]:
+def open_picture(content: Content) -> Image.Image:
+    """Open a picture without decoding it, or copy one. Call it inside ``explain_errors``."""
+    if isinstance(content, bytes):
+        return _open_checked(io.BytesIO(content))
+    _refuse_costly(content)
+    return content.copy()
+
+
+def _load(content: Content, fit: str, size: Size, side: int) -> tuple[Image.Image, Box]:
     """Return an upright picture, a JPEG smaller down to ``side``, and the box that it fills."""
-    image = _open_checked(io.BytesIO(content))
+    image = open_picture(content)
     box = central_box(*size, _upright_size(image)) if fit == "pad" else (0, 0, *size)
     image.draft(image.mode, (side, side))
     image.load()
@@ -117,17 +127,24 @@ def _load(content: bytes, fit: str, size: Size, side: int) -> tuple[Image.Image,
     return image if turn is None else image.transpose(turn), box
 
 
-def decode(content: bytes, name: object, size: Size, in_chans: int, fit: str = "crop") -> Tensor:
-    """Decode bytes to (in_chans, *size) uint8. Call it inside ``quiet_pillow``.
+def decode(
+    content: Content, name: object, size: Size, in_chans: int, fit: str = "crop"
+) -> "Tensor":
+    """Decode a picture to (in_chans, *size) uint8. Call it inside ``quiet_pillow``.
 
     The EXIF rotation is applied, transparent pixels become white, 16-bit grey is scaled to 8 bits,
     and the first frame of an animation is used. ``fit`` of ``FITS`` selects the part of the
     picture that is resized and the box that it fills. A JPEG much larger than needed is decoded at
     a half, a quarter or an eighth of its size. Other large pictures are averaged over whole blocks.
     """
+    import torch
+    import torch.nn.functional as F
+
+    from vitcli.runner.data.arrays import stretch_to_size
+
     if in_chans not in (1, 3):
         raise ConfigError(f"pictures have 1 or 3 channels, model.in_chans is {in_chans}")
-    with _explain_errors(name, content):
+    with explain_errors(name, content):
         image, (top, left, height, width) = _load(content, fit, size, 2 * max(size))
         image = _shrink(image, (height, width), "RGB" if in_chans == 3 else "L", fit)
         pixels = np.array(image).reshape(image.height, image.width, in_chans)
@@ -145,7 +162,7 @@ def picture_to_draw(
     width). The picture includes the black bars of ``pad``. It is not stretched for ``stretch``, so
     the patches of the model are not square on it.
     """
-    with quiet_pillow(), _explain_errors(name, content):
+    with quiet_pillow(), explain_errors(name, content):
         image, filled = _load(content, fit, size, MAX_SHOWN)
         image = _to_eight_bits(image).convert("RGB")
         image = _add_bars(image, filled, size)
@@ -199,6 +216,11 @@ def _open_checked(file: BinaryIO) -> Image.Image:
     is_heic = _is_heic(file.read(12))
     file.seek(0)
     image = Image.open(file, formats=("HEIF",) if is_heic and can_read_heic() else FORMATS)
+    _refuse_costly(image)
+    return image
+
+
+def _refuse_costly(image: Image.Image) -> None:
     height, width = image.height, image.width
     if height * width > MAX_PIXELS:
         raise _RefusedError(
@@ -206,7 +228,6 @@ def _open_checked(file: BinaryIO) -> Image.Image:
         )
     if max(height, width) > MAX_RATIO * min(height, width):
         raise _RefusedError(f"{width}x{height} has an aspect ratio over {MAX_RATIO}:1; crop it")
-    return image
 
 
 def _is_heic(start: bytes) -> bool:
@@ -267,11 +288,11 @@ def _to_eight_bits(image: Image.Image) -> Image.Image:
 
 
 class _RefusedError(Exception):
-    """A reason for refusing a picture; ``_explain_errors`` adds the file name."""
+    """A reason for refusing a picture; ``explain_errors`` adds the file name."""
 
 
 @contextlib.contextmanager
-def _explain_errors(name: object, content: bytes) -> Iterator[None]:
+def explain_errors(name: object, content: Content) -> Iterator[None]:
     """Turn every exception of Pillow into an InputError of one line."""
     try:
         yield
@@ -285,7 +306,9 @@ def _explain_errors(name: object, content: bytes) -> Iterator[None]:
         raise InputError(f"{printable(name)}: {_diagnose(content)}") from error
 
 
-def _diagnose(content: bytes) -> str:
+def _diagnose(content: Content) -> str:
+    if not isinstance(content, bytes):
+        return "the picture is damaged or cut short"
     readable = "PNG, JPEG, WebP, BMP, GIF, TIFF and HEIC can be read"
     if not content:
         return "the file is empty"
@@ -299,15 +322,27 @@ def _diagnose(content: bytes) -> str:
 
 
 _PILLOW_LOCK = threading.Lock()
+_quiet = contextlib.ExitStack()
+_num_quiet = 0
 
 
 @contextlib.contextmanager
 def quiet_pillow() -> Iterator[None]:
     """Silence Pillow's warnings, because sizes are checked here and each file is read or refused.
 
-    Warning filters apply to the whole process. Therefore enter this context once around a pool of
-    decoding threads, not inside each thread.
+    Warning filters apply to the whole process. Therefore they change when the first thread enters
+    this context, and again when the last one leaves it.
     """
-    with _PILLOW_LOCK, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    global _num_quiet
+    with _PILLOW_LOCK:
+        if not _num_quiet:
+            _quiet.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", module=r"(PIL|pillow_heif)\b")
+        _num_quiet += 1
+    try:
         yield
+    finally:
+        with _PILLOW_LOCK:
+            _num_quiet -= 1
+            if not _num_quiet:
+                _quiet.close()

@@ -5,41 +5,36 @@ Axes: N pictures, C channels, H W pixels, K classes.
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from vitcli.core.data.batches import images_at_once
+from vitcli.core.data.augment import standardize
+from vitcli.core.data.batches import channels_on_device, images_at_once
 from vitcli.core.data.source import Images
-from vitcli.core.metrics.classification import logits_and_labels
+from vitcli.core.metrics.classification import compute_logits
 from vitcli.core.metrics.confidence import COVERAGES
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.picture_reader import read_each
+from vitcli.runner.data.pictures import Content, decode
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.weights import UNTRAINED, load_module
+from vitcli.runner.evaluate.classifier import Classifier
+from vitcli.runner.evaluate.scores import why_doubtful, why_uncalibrated
+from vitcli.runner.evaluate.weights import UNTRAINED, load_module, weights_sha256
 from vitcli.runner.experiment.build import encoder_of
 from vitcli.runner.machine.device import pick_device
-from vitcli.runner.report.report import DataTable, Fact, Field, Report, hidden
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.report.report import DataTable, Field, Report, hidden
+from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
-from vitcli.runner.text import Listener, join_words, quantity
+from vitcli.runner.text import Listener, join_words
 
-
-@dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """The most likely classes of one picture with their probabilities, best first."""
-
-    path: str
-    top: tuple[tuple[str, float], ...] = ()
-    is_accepted: bool = False
-    """Whether the likeliest class is probable enough, or the only one of the set."""
-    prediction_set: tuple[str, ...] | None = None
-    """The classes of the prediction set, best first; None if no set was asked for."""
-    error: InputError | None = None
+MOST_VALUES = 2**22
+"""Number of values of the pictures that a model computes at once: 16 MiB in fp32."""
 
 
 class Predictor:
@@ -104,32 +99,17 @@ class Predictor:
             )
         return threshold
 
-    def predict_each(
-        self,
-        paths: Sequence[str],
-        num_top: int = 5,
-        fit: str | None = None,
-        reject: float = 0.0,
-        threshold: float | None = None,
-    ) -> Iterator[Prediction]:
-        """Yield a prediction for each picture file, in their order; the model sees many at once.
+    def prepare(self, picture: Content, name: str, fit: str) -> Tensor:
+        """Return the pixels (C, H, W) uint8 that the model sees. Call it in ``quiet_pillow``."""
+        return decode(picture, name, self.size, self.in_chans, fit)
 
-        A picture that cannot be read, or whose logits are not finite, yields a prediction with an
-        error. ``fit`` is by default that of the training. With a ``threshold`` (see
-        ``set_threshold``), a picture is accepted if its set has one class.
-        """
-        if not self.classifies:
-            raise ConfigError(f"{self.run.name}: its task {self.spec.task.name!r} has no classes")
-        size, fit = images_at_once(self.device), fit or self.spec.data.fit
-        for start in range(0, len(paths), size):
-            part = paths[start : start + size]
-            pictures = [*read_each(part, self.size, self.in_chans, fit)]
-            logits = self._logits([file for file in pictures if isinstance(file, Tensor)])
-            for path, picture in zip(part, pictures, strict=True):
-                if isinstance(picture, InputError):
-                    yield Prediction(path=path, error=picture)
-                else:
-                    yield self._judge(path, next(logits), num_top, reject, threshold)
+    def logits(self, pictures: Sequence[Tensor]) -> np.ndarray:
+        """Return the logits (N, K) of N pictures as ``prepare`` returns them."""
+        mean, std = channels_on_device(
+            self.spec.data.mean or (), self.spec.data.std or (), self.device
+        )
+        images = standardize(torch.stack([*pictures]).to(self.device), mean, std)
+        return compute_logits(self.model, [{"images": images}]).cpu().numpy()
 
     def answer_each(self, paths: Sequence[str], fit: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield for each picture file, in their order, a row with ``answers``, or with an error."""
@@ -144,7 +124,8 @@ class Predictor:
                 answer = None if error else next(answers)
                 if answer is None and error is None:
                     error = InputError(f"{path}: an output is infinite or NaN")
-                yield {"file": path, **(answer or dict.fromkeys(self.answers)), "error": error}
+                row = answer or dict.fromkeys(self.answers)
+                yield {"file": path, **row, "error": error and str(error)}
 
     def _answers(self, pictures: Sequence[Tensor]) -> list[dict[str, Any] | None]:
         """Return the answers of the task; None for a picture with an output that is not finite."""
@@ -160,24 +141,44 @@ class Predictor:
         labels = torch.zeros(len(pictures), dtype=torch.long, device=self.device)
         return Images(torch.stack([*pictures]).to(self.device), labels)
 
-    def _judge(
-        self, path: str, logits: Tensor, num_top: int, reject: float, threshold: float | None
-    ) -> Prediction:
-        if not logits.isfinite().all():
-            return Prediction(path=path, error=InputError(f"{path}: a logit is infinite or NaN"))
-        shares, order = (logits / self.temperature).softmax(0).sort(descending=True)
-        names = [self.names[i] for i in order.tolist()]
-        top = tuple(zip(names, shares.tolist(), strict=True))[:num_top]
-        if threshold is None:
-            return Prediction(path=path, top=top, is_accepted=top[0][1] >= reject)
-        count = int((logits.double().softmax(0) >= threshold).sum())
-        members = tuple(names[:count])
-        return Prediction(path=path, top=top, is_accepted=count == 1, prediction_set=members)
 
-    def _logits(self, pictures: list[Tensor]) -> Iterator[Tensor]:
-        if not pictures:
-            return iter(())
-        return iter(logits_and_labels(self.model, self._images(pictures), self.spec)[0].cpu())
+def classifier_of_run(
+    run: RunDir | str,
+    *,
+    device: str = "auto",
+    fit: str | None = None,
+    reject: float | None = None,
+    coverage: float | None = None,
+    on_message: Listener = warnings.warn,
+) -> Classifier:
+    """Return the classifier of a run; the arguments are those of ``load_classifier``."""
+    run = run if isinstance(run, RunDir) else find_run(run)
+    predictor = Predictor(run, device, on_message=on_message)
+    spec, record = predictor.spec, read_record(run)
+    if not predictor.classifies:
+        raise ConfigError(f"{run.name}: its task {spec.task.name!r} has no classes")
+    if record.new_head:
+        on_message(f"note: {UNTRAINED}")
+    if doubt := why_doubtful(record):
+        on_message(f"note: {run.name}: {doubt}")
+    if reject is not None and (reason := why_uncalibrated(record)):
+        on_message(f"note: the probabilities are not calibrated: {reason}")
+    fit = fit or spec.data.fit
+    num_values = predictor.in_chans * predictor.size[0] * predictor.size[1]
+    return Classifier(
+        model=run.name,
+        source=str(run.path),
+        about=describe_model(run, spec).partition("\n")[0],
+        weights=weights_sha256(predictor.model.state_dict()),
+        names=predictor.names,
+        prepare=partial(predictor.prepare, fit=fit),
+        logits=predictor.logits,
+        batch_size=max(1, min(images_at_once(predictor.device), MOST_VALUES // num_values)),
+        temperature=predictor.temperature,
+        reject=reject,
+        threshold=None if coverage is None else predictor.set_threshold(coverage),
+        options=fit,
+    )
 
 
 def describe_model(run: RunDir, spec: ExperimentSpec) -> str:
@@ -189,43 +190,4 @@ def describe_model(run: RunDir, spec: ExperimentSpec) -> str:
 def report_of_answers(run: str, rows: Sequence[dict[str, Any]], names: Sequence[str]) -> Report:
     """Return the rows of ``Predictor.answer_each``, whose answers have these names."""
     columns: list[Field | str] = ["file", *names, Field("error", is_shown=False)]
-    plain = [row | {"error": row["error"] and str(row["error"])} for row in rows]
-    return Report(facts=hidden(run=run), tables=[DataTable("pictures", columns, plain)])
-
-
-def report_of(run: str, done: Sequence[Prediction], num_top: int, judged: bool) -> Report:
-    """Return the answers for pictures; ``accepted`` is null unless pictures are judged."""
-    rows, top = [], []
-    for prediction in done:
-        (best, share), (second, second_share) = [*prediction.top[:2], *[(None, None)] * 2][:2]
-        rows.append(
-            {
-                **{"file": prediction.path, "class": best, "probability": share},
-                **{"second_class": second, "second_probability": second_share},
-                "accepted": prediction.is_accepted if judged else None,
-                "set": prediction.prediction_set,
-                "error": prediction.error and str(prediction.error),
-            }
-        )
-        top += [
-            {"file": prediction.path, "class": name, "probability": share}
-            for name, share in prediction.top[:num_top]
-        ]
-    columns: list[Field | str] = [
-        *("file", "class", "probability"),
-        *(Field(f"second_{name}", is_shown=False) for name in ("class", "probability")),
-        Field("accepted", is_shown=judged),
-        *(["set"] if any(row["set"] is not None for row in rows) else []),
-        Field("error", is_shown=False),
-    ]
-    accepted = sum(prediction.is_accepted for prediction in done)
-    about = f"of {quantity(len(done), 'picture')}"
-    judgement = [Fact("num_accepted", accepted, label="accepted", about=about)] if judged else []
-    is_list = num_top > 1
-    return Report(
-        facts=[*hidden(run=run), *judgement],
-        tables=[
-            DataTable("pictures", columns, rows, is_shown=judged or not is_list),
-            DataTable("top", columns[:3], top, is_shown=is_list),
-        ],
-    )
+    return Report(facts=hidden(run=run), tables=[DataTable("pictures", columns, rows)])

@@ -8,6 +8,7 @@ from typing import Any
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.metric import Metric, metric_of
 from vitcli.core.metrics.classification import Scores, Views, logits_and_labels
+from vitcli.core.metrics.confidence import MIN_WRONG
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run, score_of
 from vitcli.runner.evaluate.weights import UNTRAINED
@@ -180,7 +181,27 @@ def why_uncalibrated(record: RunRecord) -> str | None:
         return "a training with validation images (data.val_split) fits a temperature"
     if record.number("val_accuracy") == 1:
         return "all validation images were right, which gives no temperature"
+    if few := _few_wrong(record):
+        return f"{few} are too few for a temperature"
     return "the validation images gave no temperature: the logits say too little of the classes"
+
+
+def why_doubtful(record: RunRecord) -> str | None:
+    """Return why the temperature of a run makes it too sure; trainings of today fit none then."""
+    if (record.temperature or 1) < 1 and (few := _few_wrong(record)):
+        return (
+            f"the temperature {record.temperature:.2f} makes the probabilities too sure: {few} are"
+            " too few for one below 1; train again for probabilities without it"
+        )
+    return None
+
+
+def _few_wrong(record: RunRecord) -> str | None:
+    """Return the validation images and how many were wrong, if these are too few; else None."""
+    accuracy, count = record.number("val_accuracy"), record.num_val or 0
+    num_wrong = count if accuracy is None else round(count * (1 - accuracy))
+    images = quantity(count, "validation image")
+    return f"{images} with {num_wrong} wrong answers" if num_wrong < MIN_WRONG else None
 
 
 def describe_temperature(record: RunRecord) -> str:

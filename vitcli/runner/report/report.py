@@ -202,14 +202,15 @@ def csv_rows(report: Report) -> Iterator[Sequence[Any]]:
     """Yield a header and the values of the first table, or else those of the facts."""
     if not report.tables:
         yield "name", "value"
-        yield from ((fact.name, _raw(fact.value)) for fact in report.facts)
+        yield from ((fact.name, cell_value(fact.value)) for fact in report.facts)
         return
     table = report.tables[0]
     yield [field.name for field in table.fields]
-    yield from ([_raw(row[field.name]) for field in table.fields] for row in table.rows)
+    yield from ([cell_value(row[field.name]) for field in table.fields] for row in table.rows)
 
 
-def _raw(value: Any) -> Any:
+def cell_value(value: Any) -> Any:
+    """Return a value as a cell of CSV: a list, an object or a truth value is JSON."""
     is_json = isinstance(value, bool | Mapping | list | tuple)
     return json.dumps(value, default=str, ensure_ascii=False) if is_json else value
 

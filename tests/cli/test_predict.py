@@ -1,0 +1,247 @@
+"""`vitcli predict`: its rows in all forms, a file of them that is continued, and bad pictures."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vitcli
+from tests.cli.commands import document, printed, said
+from tests.cli.commands import vitcli as command
+from tests.patience import HANG
+from vitcli.runner.evaluate.classifier import FIELDS
+from vitcli.runner.files import to_hashed_json
+
+
+@pytest.fixture
+def photos(pictures) -> Path:
+    """A folder as people have it: numbers without zeros, folders inside, other files."""
+    bright, dark = (pictures / "test" / name for name in ("bright", "dark"))
+    folder = Path("photos")
+    for path in ("Größe.PNG", "10.png", "2.png", "old/my cat.png", "old/1.png"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy((dark if path == "old/1.png" else bright) / "3.png", folder / path)
+    for path in (".DS_Store", ".hidden.png", "notes.txt", ".cache/3.png"):
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text("no picture")
+    return folder
+
+
+IN_ORDER = [f"photos/{n}" for n in ("2.png", "10.png", "Größe.PNG", "old/1.png", "old/my cat.png")]
+ANSWERS = [(path, path != IN_ORDER[0]) for path in IN_ORDER]
+"""Each picture, and whether it has an answer, in a folder whose first picture is damaged."""
+
+
+@pytest.mark.parametrize(("words", "rows"), [([], 2), (["--top", 1], 1), (["--top", 99], 2)])
+def test_one_picture_shows_several_classes(run, photos, words, rows):
+    assert len(document("predict", run, photos / "2.png", *words)["top"]) == rows
+
+
+def test_an_unreadable_picture_is_marked_and_the_others_are_done(run, photos):
+    (photos / "2.png").write_text("words")
+    code, out, _ = command("predict", run, photos, "--json")
+    found = json.loads(out)
+    assert code == 3
+    assert [(row["file"], row["error"] is None) for row in found["pictures"]] == ANSWERS
+    assert [row["file"] for row in found["top"]] == IN_ORDER[1:]
+    row = found["pictures"][1]
+    assert row["probabilities"].keys() == {"bright", "dark"}
+    assert sum(row["probabilities"].values()) == pytest.approx(1)
+
+
+def test_unlikely_pictures_are_rejected(run, photos):
+    shares = [row["probability"] for row in document("predict", run, photos)["pictures"]]
+    least = (min(shares) + max(shares)) / 2
+    found = document("predict", run, photos, "--reject", least)
+    accepted = [share >= least for share in shares]
+    assert [row["accepted"] for row in found["pictures"]] == accepted
+    assert found["num_accepted"] == sum(accepted) > 0
+
+
+@pytest.mark.parametrize(("threshold", "size"), [(1e-9, 2), (0.501, 1), (1.0, 0)])
+def test_a_prediction_set_holds_the_classes_that_reach_the_threshold(run, photos, threshold, size):
+    for temperature in (1.0, 999.0):  # which changes the probability, but no set
+        numbers = {"set_threshold_0.9": threshold, "temperature": temperature}
+        Path(run, "result.json").write_bytes(to_hashed_json(numbers))
+        for row in document("predict", run, photos, "--coverage", 0.9)["pictures"]:
+            assert row["set"] == [*row["probabilities"]][:size]
+            assert row["accepted"] == (size == 1)
+    Path(run, "result.json").write_bytes(to_hashed_json({"set_threshold_0.9": 0.0}))
+    for share in (0.9, 0.7):
+        said(2, "predict", run, photos, "--coverage", share)
+
+
+def rows_of_csv(text: str) -> list[dict[str, Any]]:
+    """Return the rows with the types of the schema."""
+    rows = list[dict[str, Any]]()
+    for row in csv.DictReader(io.StringIO(text)):
+        values = {name: json.loads(row[name] or "null") for name in ("accepted", "set")}
+        values["probabilities"] = json.loads(row["probabilities"])
+        values["probability"] = float(row["probability"]) if row["probability"] else None
+        texts = {name: row[name] or None for name in ("file", "class", "error", "classifier")}
+        rows.append(texts | values | {"schema": int(row["schema"])})
+    return rows
+
+
+FORMS: dict[str, Callable[[str], list[dict[str, Any]]]] = {
+    "csv": rows_of_csv,
+    "jsonl": lambda text: [json.loads(line) for line in text.splitlines()],
+    "json": lambda text: json.loads(text)["pictures"],
+}
+
+
+@pytest.mark.parametrize("words", [[], ["--reject", 0.6], ["--top", 1]])
+def test_csv_json_lines_json_and_python_have_the_same_rows(run, photos, words):
+    (photos / "2.png").write_text("words")
+    options = {"reject": 0.6} if "--reject" in words else {}
+    answers = vitcli.load_classifier(run, device="cpu", **options)([*IN_ORDER])
+    wanted = [answer.to_dict(1 if "--top" in words else None) for answer in answers]
+    assert tuple(wanted[0]) == FIELDS
+    for form, read in FORMS.items():
+        code, out, _ = command("predict", run, photos, "--format", form, *words)
+        assert (code, read(out)) == (3, wanted), form
+
+
+def test_top_is_the_number_of_probabilities(photos):
+    for words, number in (([], 5), (["--top", 4], 4), (["--top", 99], 10)):
+        out = printed("predict", "cifar10-pocket", *IN_ORDER[:2], "--format", "csv", *words)
+        assert [len(row["probabilities"]) for row in rows_of_csv(out)] == [number] * 2
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("names", [["bad.png"], ["bad.png", "missing.png"]])
+def test_of_bad_pictures_alone_there_is_a_row_each(run, here, form, names):
+    Path("bad.png").write_text("words")
+    code, out, talk = command("predict", run, *names, "--format", form)
+    rows = FORMS[form](out)
+    assert (code, [row["file"] for row in rows]) == (4, names)
+    for row in rows:
+        assert row["error"].startswith(row["file"])
+        assert talk.count(row["error"]) == 1
+    code, out, talk = command("predict", run, *names)
+    assert (code, "bad.png: text, not a picture" in talk) == (4, True)
+
+
+def test_pictures_are_named_by_a_file(run, photos, environment):
+    names = [*IN_ORDER, "photos/a\nb.png"]
+    shutil.copy(IN_ORDER[0], names[-1])
+    Path("lines").write_text("\n".join([*IN_ORDER, "", "missing.png\n"]))
+    Path("nul").write_bytes(b"\0".join(os.fsencode(name) for name in names))
+    for file, wanted, code in (("lines", [*IN_ORDER, "missing.png"], 3), ("nul", names, 0)):
+        done, out, _ = command("predict", run, "--files-from", file, "--format", "jsonl")
+        assert (done, [json.loads(line)["file"] for line in out.splitlines()]) == (code, wanted)
+        out = command("predict", run, "--files-from", file, "--format", "csv")[1]
+        assert len(out.splitlines()) == len(wanted) + 1, "one line a row"
+    words = [sys.executable, "-m", "vitcli", "predict", run, IN_ORDER[0], "--format", "jsonl"]
+    listed: dict[str, Any] = {"input": b"photos\n", "env": environment, "timeout": HANG}
+    out = subprocess.check_output([*words, "--files-from", "-"], **listed).decode()
+    files = [json.loads(line)["file"] for line in out.splitlines()]
+    assert sorted(files) == sorted([IN_ORDER[0], *names]), "those of the command, and of a folder"
+    Path("empty").write_text("\n")
+    for file in ("empty", "missing", "photos"):
+        assert f"{file}:" in said(4, "predict", run, "--files-from", file)
+
+
+SUFFIXES = ("csv", "jsonl")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_that_was_cut_anywhere_is_continued(run, photos, suffix):
+    words = ("predict", run, photos, "-o", f"a.{suffix}")
+    (photos / "2.png").write_text("words")
+    said(3, *words)
+    whole = Path(f"a.{suffix}").read_bytes()
+    ends = [0, 1, *(end + step for end in (20, len(whole) // 2, len(whole)) for step in (-1, 0))]
+    ends += [whole.index(b"\n") + step for step in (0, 1)]
+    for end in ends:
+        Path(f"a.{suffix}").write_bytes(whole[:end])
+        talk = said(3, *words, "--resume")
+        assert Path(f"a.{suffix}").read_bytes() == whole, end
+    assert "1 of 5 images" in talk, "a failure of before counts"
+    found = json.loads(command(*words, "--resume", "--json")[1])
+    assert (found["num_pictures"], found["num_failed"], found["files"]) == (5, 1, [f"a.{suffix}"])
+
+
+def test_a_picture_that_is_named_twice_has_two_rows(run, photos):
+    Path("one.csv").write_text("")
+    words = ("predict", run, IN_ORDER[0], IN_ORDER[1], IN_ORDER[0])
+    said(0, *words[:4], "-o", "one.csv", "--resume")
+    said(0, *words, "-o", "one.csv", "--resume")
+    files = [row["file"] for row in rows_of_csv(Path("one.csv").read_text())]
+    assert files == [IN_ORDER[0], IN_ORDER[1], IN_ORDER[0]]
+
+
+def replaced(old: str, new: str) -> Callable[[str], str]:
+    return lambda text: text.replace(old, new, 1)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "change", "words", "code", "text"),
+    [
+        ("csv", str, [], 2, "--resume to continue"),
+        ("jsonl", str, [], 2, "--resume to continue"),
+        ("csv", str, ["--resume", "--reject", 0.5], 2, "a.csv:2: an answer of"),
+        ("jsonl", str, ["--resume", "--fit", "pad"], 2, "a.jsonl:1: an answer of"),
+        ("csv", replaced("file,", "path,"), ["--resume"], 4, "a.csv:1: the columns"),
+        ("csv", replaced(",1\n", ",2\n"), ["--resume"], 4, "a.csv:2: schema 2, not 1"),
+        ("jsonl", replaced('"schema": 1', '"schema": 0'), ["--resume"], 4, "schema 0, not 1"),
+        ("csv", replaced("photos", "a,b"), ["--resume"], 4, "a.csv:2: no answer"),
+        ("jsonl", replaced("{", ""), ["--resume"], 4, "a.jsonl:1: no answer"),
+        ("jsonl", replaced('"error"', '"problem"'), ["--resume"], 4, "a.jsonl:1: no answer"),
+        ("jsonl", lambda text: f"[1]\n{text}", ["--resume"], 4, "a.jsonl:1: no answer"),
+        ("csv", str, ["--resume", "--format", "jsonl"], 2, "two formats"),
+        ("txt", str, ["--resume"], 2, "ends with .csv or .jsonl"),
+    ],
+)
+def test_a_file_of_something_else_is_refused_and_stays(
+    run, photos, suffix, change, words, code, text
+):
+    said(0, "predict", run, *IN_ORDER[:2], "-o", f"a.{'csv' if suffix == 'txt' else suffix}")
+    file = Path(f"a.{suffix}")
+    before = change(file.read_text()) if file.exists() else "notes\n"
+    file.write_text(before)
+    assert text in said(code, "predict", run, photos, "-o", file, *words)
+    assert file.read_text() == before
+    assert "add -o" in said(2, "predict", run, photos, "--resume")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_killed_prediction_is_continued(run, photos, environment, suffix):
+    pictures = [shutil.copy(IN_ORDER[0], f"photos/{number}.png") for number in range(100, 700)]
+    Path("list").write_text("\n".join(pictures))
+    file = Path(f"a.{suffix}")
+    words = ["predict", run, "--files-from", "list", "-o", str(file), "--resume"]
+    process = subprocess.Popen([sys.executable, "-m", "vitcli", *words], env=environment)
+    deadline = time.monotonic() + HANG
+    while not (file.exists() and file.read_bytes().count(b"\n") > 50):
+        assert process.poll() is None or file.exists()
+        assert time.monotonic() < deadline
+    process.kill()
+    process.wait(HANG)
+    before = file.read_bytes()
+    said(0, *words)
+    assert file.read_bytes().startswith(before[: before.rindex(b"\n")])
+    assert [row["file"] for row in FORMS[suffix](file.read_text())] == pictures
+
+
+def test_a_temperature_from_few_wrong_answers_is_doubted(run, photos):
+    meta = json.loads(Path(run, "meta.json").read_text())
+    for temperature, accuracy, doubted in (
+        (0.16, 0.95, True),
+        (0.16, 0.4, False),
+        (2, 0.95, False),
+    ):
+        numbers = {"temperature": temperature, "val_accuracy": accuracy, "set_threshold_0.9": 0.5}
+        Path(run, "result.json").write_bytes(to_hashed_json(numbers))
+        Path(run, "meta.json").write_text(json.dumps(meta | {"num_val": 20}))
+        notes = document("predict", run, photos)["notes"]
+        assert ["too sure" in note for note in notes] == [True] * doubted

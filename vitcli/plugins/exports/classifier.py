@@ -1,0 +1,79 @@
+"""An exported ONNX file as the object of ``vitcli.load_classifier``. No torch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vitcli.plugins.exports import recipe
+from vitcli.runner.data.pictures import Content, explain_errors, open_picture
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.evaluate.classifier import Classifier
+from vitcli.runner.files import read_bounded, sha256
+from vitcli.runner.text import Listener, join_words, printable
+
+MAX_BYTES = 2**31
+"""An ONNX file is not larger."""
+BATCH_SIZE = 32
+
+
+def load_onnx(
+    path: Path,
+    *,
+    device: str,
+    fit: str | None,
+    reject: float | None,
+    coverage: float | None,
+    on_message: Listener,
+) -> Classifier:
+    """Return the classifier of an ONNX file; the arguments are those of ``load_classifier``."""
+    if device not in ("auto", "cpu"):
+        raise ConfigError(f"{path}: device {device}: an ONNX file is computed on the CPU; use auto")
+    try:
+        weights = sha256(read_bounded(path, MAX_BYTES))
+        session, steps = recipe.load(path)
+    except ImportError as error:
+        raise ConfigError(f"{path} needs onnxruntime; type: pip install onnxruntime") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except Exception as error:  # onnxruntime has kinds of its own
+        reason = printable(str(error).strip().partition("\n")[0])
+        raise InputError(f"{path}: no model of 'vitcli export --format onnx': {reason}") from error
+    if "class_names" not in steps:
+        raise InputError(f"{path}: it has no classes")
+    how = steps["preprocessing"] | ({} if fit is None else {"fit": fit})
+    if reject is not None and "temperature" not in steps:
+        on_message(f"note: the probabilities are not calibrated: {path} has no temperature")
+
+    def prepare(picture: Content, name: str) -> np.ndarray:
+        with explain_errors(name, picture):
+            return recipe.prepare(open_picture(picture), steps | {"preprocessing": how})
+
+    def logits(inputs: Sequence[np.ndarray]) -> np.ndarray:
+        rows: np.ndarray = session.run(["logits"], {"images": np.stack(inputs)})[0]
+        return rows
+
+    return Classifier(
+        model=path.name,
+        source=str(path),
+        about=f"model {path}",
+        weights=weights,
+        names=steps["class_names"],
+        prepare=prepare,
+        logits=logits,
+        batch_size=BATCH_SIZE,
+        temperature=steps.get("temperature", 1.0),
+        reject=reject,
+        threshold=None if coverage is None else _threshold(path, steps, coverage),
+        options=how["fit"],
+    )
+
+
+def _threshold(path: Path, steps: dict[str, Any], coverage: float) -> float:
+    thresholds: dict[str, float] = steps.get("thresholds", {})
+    if not (threshold := thresholds.get(str(coverage))):
+        known = [share for share, value in thresholds.items() if value]
+        has = f"it has thresholds for {join_words(known)}" if known else "it has no thresholds"
+        raise ConfigError(f"{path}: coverage {coverage}: {has}")
+    return threshold

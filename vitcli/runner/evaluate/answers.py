@@ -1,0 +1,153 @@
+"""Rows of predictions: lines of CSV or JSON, a file that can be continued, and their report."""
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.evaluate.classifier import FIELDS, SCHEMA
+from vitcli.runner.files import errors_name, make_output_folder, require_utf8
+from vitcli.runner.report.report import DataTable, Fact, Field, Report, cell_value, hidden
+from vitcli.runner.report.tables import to_csv
+from vitcli.runner.text import printable, quantity
+
+Row = Mapping[str, Any]
+OTHER = "choose another -o"
+
+
+def to_line(row: Row, form: str) -> str:
+    """Return a row on one line: line breaks in a name of a file are escaped."""
+    if form == "jsonl":
+        return json.dumps(row, allow_nan=False)
+    return printable(to_csv([[*map(cell_value, row.values())]]).rstrip("\n"))
+
+
+HEADER = to_line({name: name for name in FIELDS}, "csv")
+
+
+class AnswerFile:
+    """A file of rows, each on the disk as soon as it is written.
+
+    Args:
+        path: A file that ends with .csv or .jsonl.
+        classifier: Name of the classifier that answers.
+        resume: Whether to continue a file. A last line that was cut short is removed.
+
+    Raises:
+        ConfigError: The file is there and is not to be continued, or another classifier wrote it.
+        InputError: The file holds something else.
+    """
+
+    def __init__(self, path: Path, classifier: str, *, resume: bool) -> None:
+        self.path, self.form, self.classifier = path, path.suffix.removeprefix("."), classifier
+        if self.form not in ("csv", "jsonl"):
+            raise ConfigError(f"-o {printable(path)}: the file of answers ends with .csv or .jsonl")
+        require_utf8(path)
+        if path.exists() and not (resume and path.is_file()):
+            advice = "add --resume to continue this file, or " if path.is_file() else ""
+            raise ConfigError(f"-o {path} exists; {advice}{OTHER}")
+        self.num_accepted = 0
+        self.errors: list[str] = []
+        """Those of all rows, also of rows that were in the file before."""
+        self._done = Counter[str]()
+        make_output_folder(path.parent)
+        with errors_name(path), path.open("a+b") as file:
+            file.seek(0)
+            size = self._read(file)
+            file.truncate(size)
+        if self.form == "csv" and not size:
+            self._write(HEADER)
+
+    def _read(self, file: BinaryIO) -> int:
+        """Take all whole lines, and return their number of bytes."""
+        size = 0
+        for number, line in enumerate(file, start=1):
+            if line.endswith(b"\n"):  # else the last one was cut short
+                self._take(line[:-1].decode(errors="replace"), number)
+                size += len(line)
+        return size
+
+    def _take(self, line: str, number: int) -> None:
+        place = f"{self.path}:{number}"
+        if self.form == "csv" and number == 1:
+            if line != HEADER:
+                raise InputError(f"{place}: the columns are not those of these answers; {OTHER}")
+            return
+        try:
+            row = parsed(line, self.form)
+            schema, classifier = str(row["schema"]), row["classifier"]
+        except (ValueError, TypeError, csv.Error) as error:
+            raise InputError(f"{place}: no answer of vitcli predict; {OTHER}") from error
+        if schema != str(SCHEMA):
+            raise InputError(f"{place}: schema {schema}, not {SCHEMA}; {OTHER}")
+        if classifier != self.classifier:
+            raise ConfigError(
+                f"{place}: an answer of {classifier}, not of {self.classifier}: the model or an"
+                f" option differs; {OTHER}"
+            )
+        self._count(row)
+        self._done[str(row["file"])] += 1
+
+    def _count(self, row: Row) -> None:
+        self.errors += filter(None, [row["error"]])
+        self.num_accepted += row["accepted"] in (True, "true")
+
+    def is_done(self, file: str) -> bool:
+        """Return whether the file had a row of this picture, which counts once."""
+        name = parsed(to_line(dict.fromkeys(FIELDS, file), self.form), self.form)["file"]
+        self._done[name] -= 1
+        return self._done[name] >= 0
+
+    def write(self, row: Row) -> None:
+        self._count(row)
+        self._write(to_line(row, self.form))
+
+    def _write(self, line: str) -> None:
+        with errors_name(self.path), self.path.open("ab") as file:
+            file.write(f"{line}\n".encode())
+
+    def report(self, run: str, num_pictures: int, judged: bool) -> Report:
+        """Return what the file holds now."""
+        facts = [*hidden(run=run), Fact("num_pictures", num_pictures, label="pictures")]
+        facts += [Fact("num_accepted", self.num_accepted, label="accepted")] if judged else []
+        facts += [Fact("num_failed", len(self.errors), label="failed")]
+        return Report(facts=facts, files=[self.path])
+
+
+def parsed(line: str, form: str) -> dict[str, Any]:
+    """Return the fields of a line; those of CSV are texts."""
+    if form == "csv":
+        return dict(zip(FIELDS, next(csv.reader([line])), strict=True))
+    row = dict(json.loads(line))
+    if tuple(row) != FIELDS:
+        raise ValueError("it has other fields")
+    return row
+
+
+def report_of(run: str, rows: Sequence[Row], num_top: int, judged: bool) -> Report:
+    """Return the answers for pictures; ``accepted`` is null unless pictures are judged."""
+    top = [
+        {"file": row["file"], "class": name, "probability": share}
+        for row in rows
+        for name, share in [*row["probabilities"].items()][:num_top]
+    ]
+    shown = {"file", "class", "probability"} | ({"accepted"} if judged else set())
+    shown |= {"set"} if any(row["set"] is not None for row in rows) else set()
+    accepted, about = sum(row["accepted"] is True for row in rows), quantity(len(rows), "picture")
+    judgement = Fact("num_accepted", accepted, label="accepted", about=f"of {about}")
+    is_list = num_top > 1
+    return Report(
+        facts=[*hidden(run=run), *([judgement] if judged else [])],
+        tables=[
+            DataTable(
+                "pictures",
+                [Field(name, is_shown=name in shown) for name in FIELDS],
+                rows,
+                is_shown=judged or not is_list,
+            ),
+            DataTable("top", ["file", "class", "probability"], top, is_shown=is_list),
+        ],
+    )

@@ -1,0 +1,222 @@
+"""A trained classifier for pictures of any source: its answers, and their schema. No torch.
+
+Axes: N pictures, K classes.
+"""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import Any, TypeGuard, cast, overload
+
+import numpy as np
+from PIL import Image
+
+from vitcli.runner.data.pictures import Content, picture_bytes, quiet_pillow
+from vitcli.runner.errors import InputError
+from vitcli.runner.files import sha256
+from vitcli.runner.text import printable
+
+Picture = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
+"""A file, the bytes of a file, an image of Pillow, or pixels (H, W) or (H, W, C) of 8 bits."""
+SCHEMA = 1
+"""Version of the fields of ``Prediction.to_dict``, and of the rows of ``vitcli predict``."""
+FIELDS = (
+    *("file", "class", "probability", "accepted", "set", "probabilities", "error"),
+    *("classifier", "schema"),
+)
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+"""Number of channels of an array -> what they are."""
+AHEAD = 2
+"""Number of batches that are decoded before the model has computed them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """The answer for one picture, or the reason why there is none."""
+
+    classifier: str
+    """Name of the model, and a digest of its weights and options."""
+    file: str | None
+    """Path of the picture; None if it was not given as a path."""
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    """Class -> probability from 0 to 1, the likeliest class first; empty for an error."""
+    accepted: bool | None = None
+    """Whether ``reject`` or ``coverage`` accepts the answer; None without them."""
+    set: tuple[str, ...] | None = None
+    """With ``coverage``, the classes of the prediction set, the likeliest first."""
+    error: str | None = None
+    """Why there is no answer."""
+
+    @property
+    def class_name(self) -> str | None:
+        """The likeliest class."""
+        return next(iter(self.probabilities), None)
+
+    @property
+    def probability(self) -> float | None:
+        """The probability of the likeliest class."""
+        return next(iter(self.probabilities.values()), None)
+
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
+        """Return the fields of the schema; ``top`` limits the number of probabilities."""
+        shares = dict(islice(self.probabilities.items(), top))
+        members = None if self.set is None else [*self.set]
+        values = (self.file, self.class_name, self.probability, self.accepted, members, shares)
+        return dict(zip(FIELDS, (*values, self.error, self.classifier, SCHEMA), strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classifier:
+    """A trained model with its pre-processing, which many threads may call at the same time."""
+
+    model: str
+    """Name of the model."""
+    source: str
+    """Folder of the run, or the file."""
+    about: str
+    """A line that names the model and what it was trained on."""
+    weights: str
+    """Hash of what computes the logits."""
+    names: Sequence[str]
+    """The K classes."""
+    prepare: Callable[[Content, str], Any]
+    """Returns the input of the model for a picture and its name; raises ``InputError``."""
+    logits: Callable[[Sequence[Any]], np.ndarray]
+    """Returns logits (N, K) of N such inputs."""
+    batch_size: int
+    temperature: float = 1.0
+    """Divides the logits."""
+    reject: float | None = None
+    """Least probability of an accepted answer."""
+    threshold: float | None = None
+    """Least probability, with temperature 1, of a class in a prediction set."""
+    options: str = ""
+    """What else decides an answer, such as ``fit``."""
+    _one_at_a_time: Any = field(default_factory=threading.Lock, repr=False, init=False)
+
+    @cached_property
+    def name(self) -> str:
+        """Name of the model, and a digest of all that decides its answers."""
+        rule = (self.weights, self.temperature, self.reject, self.threshold, self.options)
+        return f"{self.model}@{sha256(repr(rule).encode())[:12]}"
+
+    @overload  # a path is an iterable of texts, too, but one picture
+    def __call__(self, pictures: Picture) -> Prediction: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def __call__(self, pictures: Iterable[Picture]) -> list[Prediction]: ...
+
+    def __call__(self, pictures: Picture | Iterable[Picture]) -> Prediction | list[Prediction]:
+        """Return the answer for a picture, or a list of answers for several pictures.
+
+        Args:
+            pictures: A picture, or several: paths, bytes of picture files, images of Pillow, or
+                uint8 arrays (H, W) or (H, W, C) with 1, 3 or 4 channels.
+
+        Raises:
+            UserError: A single picture cannot be read. Among several pictures, the answer for such
+                a picture has an ``error``.
+        """
+        if not _is_single(pictures):
+            return [*self.stream(cast(Iterable[Picture], pictures))]
+        (prediction,) = self._answer([self._read(0, pictures)])
+        if prediction.error:
+            raise InputError(prediction.error)
+        return prediction
+
+    def stream(self, pictures: Iterable[Picture]) -> Iterator[Prediction]:
+        """Yield the answers in the order of the pictures; only a few are in memory at a time."""
+        numbered, count = enumerate(pictures), self.batch_size
+        pool = ThreadPoolExecutor(_num_cores())
+        try:
+            start = islice(numbered, AHEAD * count)
+            waiting = deque(pool.submit(self._read, *picture) for picture in start)
+            while waiting:
+                batch = [waiting.popleft().result() for _ in range(min(count, len(waiting)))]
+                following = islice(numbered, len(batch))
+                waiting += [pool.submit(self._read, *picture) for picture in following]
+                yield from self._answer(batch)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _read(self, index: int, picture: Picture) -> tuple[str | None, str, Any]:
+        """Return file and name of a picture, and the input of the model or an error."""
+        file = os.fspath(picture) if isinstance(picture, str | os.PathLike) else None
+        name = f"picture {index + 1}" if file is None else file
+        try:
+            with quiet_pillow():
+                return file, name, self.prepare(_content(picture, name), name)
+        except InputError as error:
+            return file, name, error
+
+    def _answer(self, batch: Sequence[tuple[str | None, str, Any]]) -> Iterator[Prediction]:
+        inputs = [ready for *_, ready in batch if not isinstance(ready, InputError)]
+        with self._one_at_a_time:
+            rows: Iterator[np.ndarray] = iter(self.logits(inputs) if inputs else ())
+        for file, name, ready in batch:
+            if isinstance(ready, InputError):
+                yield Prediction(classifier=self.name, file=file, error=str(ready))
+                continue
+            logits = next(rows).astype(np.float64)
+            if np.isfinite(logits).all():
+                yield self._judge(file, logits)
+            else:
+                error = f"{printable(name)}: a logit is infinite or NaN"
+                yield Prediction(classifier=self.name, file=file, error=error)
+
+    def _judge(self, file: str | None, logits: np.ndarray) -> Prediction:
+        shares = _softmax(logits / self.temperature)
+        order = np.argsort(-shares, kind="stable")
+        classes = [self.names[index] for index in order]
+        accepted, members = None, None
+        if self.threshold is not None:
+            count = int((_softmax(logits) >= self.threshold).sum())
+            accepted, members = count == 1, tuple(classes[:count])
+        elif self.reject is not None:
+            accepted = bool(shares.max() >= self.reject)
+        return Prediction(
+            classifier=self.name,
+            file=file,
+            probabilities=dict(zip(classes, shares[order].tolist(), strict=True)),
+            accepted=accepted,
+            set=members,
+        )
+
+
+def _is_single(pictures: Picture | Iterable[Picture]) -> TypeGuard[Picture]:
+    if isinstance(pictures, np.ndarray):
+        return pictures.ndim < 4
+    is_known = isinstance(pictures, str | os.PathLike | bytes | Image.Image)
+    return is_known or not isinstance(pictures, Iterable)
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    shares: np.ndarray = np.exp(logits - logits.max())
+    return shares / shares.sum()
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _content(picture: Picture, name: str) -> Content:
+    if isinstance(picture, str | os.PathLike):
+        return picture_bytes(os.fspath(picture))
+    if isinstance(picture, bytes | Image.Image):
+        return picture
+    if not isinstance(picture, np.ndarray):
+        kind = type(picture).__name__
+        raise InputError(f"{name}: {kind} is no path, bytes, image of Pillow or array of uint8")
+    mode = MODES.get(1 if picture.ndim == 2 else picture.shape[-1] if picture.ndim == 3 else 0)
+    if picture.dtype != np.uint8 or not mode or not picture.size:
+        shape = f"{picture.dtype} {picture.shape}"
+        raise InputError(
+            f"{name}: an array {shape}; a picture is uint8 (H, W) or (H, W, C), C 1, 3 or 4"
+        )
+    pixels = np.ascontiguousarray(picture.squeeze(-1) if picture.shape[2:] == (1,) else picture)
+    return Image.fromarray(pixels)

@@ -1,0 +1,76 @@
+"""A classifier by its name: of a run, or of a file that a plugin reads. No torch."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitcli.plugin import Registry, missing_for
+from vitcli.runner.data.pictures import FITS
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.evaluate.classifier import Classifier
+from vitcli.runner.text import Listener, write_message
+
+if TYPE_CHECKING:
+    from vitcli.runner.evaluate.predict import Predictor
+
+CLASSIFIERS = Registry[Callable[..., Classifier]]("classifier")
+"""Suffix of a model file -> what loads it: from its path and the options of ``load_classifier``."""
+
+
+def load_classifier(
+    source: str | os.PathLike[str],
+    *,
+    device: str = "auto",
+    fit: str | None = None,
+    reject: float | None = None,
+    coverage: float | None = None,
+    on_message: Listener = write_message,
+) -> Classifier:
+    """Return a trained classifier that takes pictures and returns classes with probabilities.
+
+    An ONNX file needs onnxruntime and no torch.
+
+    Args:
+        source: A run folder, a name under runs/, a bundled model, or an ONNX file of
+            ``vitcli export``.
+        device: Device that computes: auto, cpu, cuda, cuda:1 or mps.
+        fit: How to fit pictures of another aspect ratio: crop, pad or stretch; by default as in
+            the training.
+        reject: Accept only answers with this probability, from 0 to 1.
+        coverage: Accept only answers whose prediction set has one class. This share of the sets
+            holds the true class: 0.8, 0.9, 0.95 or 0.99.
+        on_message: Receives notes, such as how the weights were found. Writes to stderr by default.
+
+    Raises:
+        UserError: There is no such model, it does not classify, or it lacks what an option needs.
+    """
+    if reject is not None and not 0 <= reject <= 1:
+        raise ConfigError(f"reject={reject}: it takes a probability from 0 to 1")
+    if reject is not None and coverage is not None:
+        raise ConfigError("reject and coverage exclude each other; leave out one of them")
+    if fit not in (None, *FITS):
+        raise ConfigError(f"fit={fit!r}: it takes crop, pad or stretch")
+    path = Path(source)
+    options: dict[str, Any] = {"device": device, "fit": fit, "reject": reject}
+    options |= {"coverage": coverage, "on_message": on_message}
+    if path.suffix in CLASSIFIERS:
+        return CLASSIFIERS[path.suffix](path, **options)
+    if problem := missing_for(CLASSIFIERS.field, path.suffix):
+        raise ConfigError(f"{path}: {problem}")
+    from vitcli.runner.evaluate.predict import classifier_of_run  # it imports torch
+
+    return classifier_of_run(os.fspath(source), **options)
+
+
+def answering_run(
+    source: str | os.PathLike[str], device: str, on_message: Listener
+) -> "Predictor | None":
+    """Return the model of a run whose task answers in its own way; None for other models."""
+    if Path(source).suffix in CLASSIFIERS:
+        return None
+    from vitcli.runner.evaluate.predict import Predictor  # it imports torch
+    from vitcli.runner.run.folder import find_run
+
+    run = find_run(os.fspath(source))
+    return Predictor(run, device, on_message=on_message) if run.spec().task.row.answers else None
