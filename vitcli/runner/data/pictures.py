@@ -21,11 +21,25 @@ import torch.nn.functional as F
 from PIL import Image, ImageOps
 from torch import Tensor
 
+from vitcli.core.spec import DataSpec
 from vitcli.runner.data.arrays import Size, central_box, stretch_to_size
+from vitcli.runner.data.deep import (
+    HEIGHT,
+    MAX_LEVEL,
+    PHOTOMETRIC,
+    WHITE_IS_ZERO,
+    WIDTH,
+    Seen,
+    describe_tiff,
+    is_wide,
+    look_at,
+    pages_of,
+)
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.text import printable
+from vitcli.runner.text import percent, printable, quantity
 
 Box = tuple[int, int, int, int]
+UNSET = DataSpec()
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 """Formats that Pillow reads. HEIC is read with pillow-heif, if that is installed."""
 HEIC_BRANDS = (b"hei", b"hev", b"mif", b"msf")
@@ -40,10 +54,8 @@ MAX_BYTES = 256 * 2**20
 MAX_RATIO = 20
 MAX_SHOWN = 1024
 WHITE = np.uint8(255)
-MAX_LEVEL = 2**16 - 1
-WIDTH, HEIGHT, PHOTOMETRIC = 0x0100, 0x0101, 0x0106
-WHITE_IS_ZERO = 0
-"""Value of the TIFF tag PHOTOMETRIC: 0 is white."""
+MOST_ABOVE = 0.01
+"""Largest share of the values of a picture that may be above the white of ``data.levels``."""
 ORIENTATION = 0x0112
 """The EXIF tag of the orientation; its values 5 to 8 mean a quarter turn."""
 TURNS = {
@@ -70,10 +82,18 @@ def picture_bytes(path: Path | str) -> bytes:
     return content
 
 
-def picture_size(path: Path | str) -> Size:
+def picture_size(path: Path | str, page: int = 0) -> Size:
     """Return (H, W) after EXIF rotation, from the header. Call it inside ``quiet_pillow``."""
     with _open_file(path) as file, _explain_errors(path, b""):
-        return _upright_size(_open_checked(file))
+        return _upright_size(_open_checked(file, page))
+
+
+def num_pages(path: Path | str) -> int:
+    """Return the number of pages, up to 1,000. Call it inside ``quiet_pillow``."""
+    content = picture_bytes(path)
+    with _explain_errors(path, content):
+        _open_checked(io.BytesIO(content))
+        return len(pages_of(content))
 
 
 def software_of(path: Path | str) -> str:
@@ -104,54 +124,112 @@ def _orientation(image: Image.Image) -> int:
     return value if value in TURNS else 1
 
 
-def _load(content: bytes, fit: str, size: Size, side: int) -> tuple[Image.Image, Box]:
-    """Return an upright picture, a JPEG smaller down to ``side``, and the box that it fills."""
-    image = _open_checked(io.BytesIO(content))
-    box = central_box(*size, _upright_size(image)) if fit == "pad" else (0, 0, *size)
+def _load(
+    content: bytes, data: DataSpec, size: Size, side: int, seen: Seen
+) -> tuple[list[Image.Image], Box]:
+    """Return an upright picture, or one of each page that ``data.channels`` chooses.
+
+    They have 8 bits, a JPEG is smaller down to ``side``, and they fill the returned box.
+    """
+    image = _open_checked(io.BytesIO(content), data.page or 0)
+    whole = _upright_size(image)
+    box = central_box(*size, whole) if data.fit == "pad" else (0, 0, *size)
     image.draft(image.mode, (side, side))
+    if data.channels in (None, "grey"):
+        return [_upright(image, content, data, seen)], box
+    pictures = []
+    for page in pages_of(content) if data.channels == "pages" else data.channels or ():
+        _seek(image, page)
+        if image.mode not in ("1", "L") and not is_wide(image):
+            raise _RefusedError(f"page {page} has colours ({image.mode}); a channel is a grey page")
+        if _upright_size(image) != whole:
+            raise _RefusedError(f"page {page} has another size than the first; save equal sizes")
+        pictures.append(_upright(image, content, data, seen))
+    return pictures, box
+
+
+def _seek(image: Image.Image, page: int) -> None:
+    try:
+        if page != image.tell():
+            image.seek(page)
+    except EOFError:
+        raise _RefusedError(
+            f"has no page {page}, counted from 0 (data.page, data.channels)"
+        ) from None
+
+
+def _upright(image: Image.Image, content: bytes, data: DataSpec, seen: Seen) -> Image.Image:
     image.load()
     turn = TURNS.get(_orientation(image))
     is_inverted = image.format == "TIFF" and image.getexif().get(PHOTOMETRIC) == WHITE_IS_ZERO
+    try:
+        seen += look_at(image, content, data)
+    except ValueError as error:
+        raise _RefusedError(str(error)) from error
+    picture = _to_eight_bits(image, data.levels)
     if is_inverted and image.mode.startswith("I;16"):  # Pillow inverts 8 bits itself
-        image = Image.fromarray(MAX_LEVEL - np.asarray(image))
-    return image if turn is None else image.transpose(turn), box
+        picture = ImageOps.invert(picture)
+    return picture if turn is None else picture.transpose(turn)
 
 
-def decode(content: bytes, name: object, size: Size, in_chans: int, fit: str = "crop") -> Tensor:
+def decode(
+    content: bytes,
+    name: object,
+    size: Size,
+    in_chans: int,
+    data: DataSpec = UNSET,
+    seen: Seen | None = None,
+) -> Tensor:
     """Decode bytes to (in_chans, *size) uint8. Call it inside ``quiet_pillow``.
 
     The EXIF rotation is applied, transparent pixels become white, 16-bit grey is scaled to 8 bits,
-    and the first frame of an animation is used. ``fit`` of ``FITS`` selects the part of the
-    picture that is resized and the box that it fills. A JPEG much larger than needed is decoded at
-    a half, a quarter or an eighth of its size. Other large pictures are averaged over whole blocks.
+    and the first frame of an animation is used. ``fit``, ``page``, ``channels`` and ``levels`` of
+    ``data`` decide what is read; ``seen`` gets what is not (see ``notes_on``). A JPEG much larger
+    than needed is decoded at a half, a quarter or an eighth of its size. Other large pictures are
+    averaged over whole blocks.
     """
-    if in_chans not in (1, 3):
+    if data.channels in (None, "grey") and in_chans not in (1, 3):
         raise ConfigError(f"pictures have 1 or 3 channels, model.in_chans is {in_chans}")
     with _explain_errors(name, content):
-        image, (top, left, height, width) = _load(content, fit, size, 2 * max(size))
-        image = _shrink(image, (height, width), "RGB" if in_chans == 3 else "L", fit)
-        pixels = np.array(image).reshape(image.height, image.width, in_chans)
+        seen = Seen() if seen is None else seen
+        images, (top, left, height, width) = _load(content, data, size, 2 * max(size), seen)
+        mode = "RGB" if in_chans == 3 and data.channels is None else "L"
+        shrunk = [_shrink(image, (height, width), mode, data.fit) for image in images]
+        if len(shrunk) == 1 and in_chans == 3 and data.channels not in (None, "pages"):
+            shrunk *= in_chans  # a grey data set that data.mean colours
+        pixels = np.dstack([np.asarray(image) for image in shrunk])
+        if pixels.shape[2] != in_chans:
+            raise _RefusedError(f"has {quantity(len(images), 'page')}, but {in_chans} are needed")
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     bars = (left, size[1] - width - left, top, size[0] - height - top)
     return F.pad(stretch_to_size(tensor, (height, width)), bars)[0]
 
 
 def picture_to_draw(
-    content: bytes, name: object, size: Size, fit: str = "crop"
+    content: bytes, name: object, size: Size, data: DataSpec = UNSET
 ) -> tuple[np.ndarray, Box]:
     """Return a picture to draw on, and the box in it that a model of this input size sees.
 
     The picture is (H, W, 3) uint8 with sides up to ``MAX_SHOWN``; the box is (top, left, height,
     width). The picture includes the black bars of ``pad``. It is not stretched for ``stretch``, so
-    the patches of the model are not square on it.
+    the patches of the model are not square on it. Of other than three channels it shows the mean.
     """
     with quiet_pillow(), _explain_errors(name, content):
-        image, filled = _load(content, fit, size, MAX_SHOWN)
-        image = _to_eight_bits(image).convert("RGB")
-        image = _add_bars(image, filled, size)
+        images, filled = _load(content, data, size, MAX_SHOWN, Seen())
+        image = images[0] if data.channels is None else _merge(images)
+        image = _add_bars(image.convert("RGB"), filled, size)
         whole = (0, 0, image.height, image.width)
-        box = central_box(image.height, image.width, size) if fit == "crop" else whole
+        box = central_box(image.height, image.width, size) if data.fit == "crop" else whole
         return np.array(image), box
+
+
+def _merge(channels: list[Image.Image]) -> Image.Image:
+    greys = [channel.convert("L") for channel in channels]
+    if len(greys) == 3:
+        return Image.merge("RGB", greys)
+    return Image.fromarray(
+        np.stack([np.asarray(grey) for grey in greys]).mean(0).round().astype(np.uint8)
+    )
 
 
 def _add_bars(image: Image.Image, box: Box, size: Size) -> Image.Image:
@@ -194,11 +272,12 @@ def _open_file(path: Path | str) -> Iterator[BinaryIO]:
         yield file
 
 
-def _open_checked(file: BinaryIO) -> Image.Image:
-    """Open a picture; refuse it if its header shows that decoding it would be expensive."""
+def _open_checked(file: BinaryIO, page: int = 0) -> Image.Image:
+    """Open a page; refuse it if its header shows that decoding it would be expensive."""
     is_heic = _is_heic(file.read(12))
     file.seek(0)
     image = Image.open(file, formats=("HEIF",) if is_heic and can_read_heic() else FORMATS)
+    _seek(image, page)
     height, width = image.height, image.width
     if height * width > MAX_PIXELS:
         raise _RefusedError(
@@ -236,7 +315,7 @@ def _shrink(image: Image.Image, size: Size, mode: str, fit: str) -> Image.Image:
     if fit == "crop":
         rows = columns = min(rows, columns)
     image = _crop_centre(image, height - height % rows, width - width % columns)
-    image = _to_eight_bits(image).convert(mode).reduce((columns, rows))
+    image = image.convert(mode).reduce((columns, rows))
     if fit == "crop":
         return _crop_centre(image, *central_box(image.height, image.width, size)[2:])
     return image
@@ -249,21 +328,44 @@ def _crop_centre(image: Image.Image, height: int, width: int) -> Image.Image:
     return image.crop((left, top, left + width, top + height))
 
 
-def _to_eight_bits(image: Image.Image) -> Image.Image:
-    """Scale 16-bit grey to 8 bits (without clipping); put transparent pixels on white."""
+def _to_eight_bits(image: Image.Image, levels: tuple[float, float] | None) -> Image.Image:
+    """Scale wide grey to 8 bits by levels of black and white; put transparent pixels on white."""
     clear = image.info.get("transparency")
-    if image.mode.startswith("I"):
-        wide = np.asarray(image).astype(np.int64)
-        if not 0 <= wide.min() <= wide.max() <= MAX_LEVEL:
-            raise _RefusedError("its pixels need more than 16 bits; save 8 or 16 bits")
-        grey = ((wide + 128) // 257).astype(np.uint8)
+    if is_wide(image):
+        wide = np.asarray(image)
+        grey = scaled(wide, levels)
         return Image.fromarray(grey if clear is None else np.where(wide == clear, WHITE, grey))
-    if image.mode == "F":
-        raise _RefusedError("its pixels are floating-point numbers; save 8 or 16 bits")
     if image.has_transparency_data:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image
+
+
+def scaled(wide: np.ndarray, levels: tuple[float, float] | None) -> np.ndarray:
+    """Scale values of any shape to uint8 by levels of black and white, by default 0 and 65535."""
+    low, high = wide.min(), wide.max()
+    if not np.isfinite([low, high]).all():
+        raise _RefusedError("has values that are no finite numbers; replace them")
+    if levels is None:
+        if wide.dtype.kind == "f" or not 0 <= low <= high <= MAX_LEVEL:
+            kind = (
+                "are floating-point numbers" if wide.dtype.kind == "f" else "need more than 16 bits"
+            )
+            raise _RefusedError(
+                f"its pixels {kind}, from {low:,.10g} to {high:,.10g}; name black and white of all"
+                f" pictures, such as -s 'data.levels=[{min(low, 0):.10g},{max(high, 1):.10g}]'"
+            )
+        return ((wide.astype(np.int64) + 128) // 257).astype(np.uint8)
+    black, white = levels
+    if (share := (wide > white).mean()) > MOST_ABOVE:
+        raise _RefusedError(
+            f"{percent(share, 0)} of its values are above the white of data.levels, {white:,.10g},"
+            f" up to {high:,.10g}; a larger white takes another training"
+        )
+    if high < black:
+        raise _RefusedError(f"none of its values reaches the black of data.levels, {black:,.10g}")
+    shares = (wide.astype(np.float64) - black) / (white - black)
+    return (255 * shares.clip(0, 1)).round().astype(np.uint8)
 
 
 class _RefusedError(Exception):
@@ -291,11 +393,21 @@ def _diagnose(content: bytes) -> str:
         return "the file is empty"
     if _is_heic(content) and not can_read_heic():
         return "a HEIC picture; to read it: pip install pillow-heif"
+    if described := content.startswith((b"II", b"MM\0")) and _unreadable_tiff(content):
+        return described
     signatures = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"BM", b"GIF8", b"II", b"MM\0")
     if _is_heic(content) or content.startswith(signatures):
         return "the picture is damaged or cut short; get a fresh copy"
     is_text = b"\0" not in content[:1024] and content[:1024].isascii()
     return f"{'text' if is_text else 'a file'}, not a picture; {readable}; convert it first"
+
+
+def _unreadable_tiff(content: bytes) -> str:
+    try:
+        Image.open(io.BytesIO(content), formats=("TIFF",))
+        return ""
+    except Exception:  # so its header is the reason, not its pixels
+        return describe_tiff(content)
 
 
 _PILLOW_LOCK = threading.Lock()

@@ -1,0 +1,119 @@
+"""What a picture file holds beyond one page of three colours with 8 bits, and what is not read."""
+
+import contextlib
+import io
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from PIL.TiffImagePlugin import ImageFileDirectory_v2, TiffImageFile
+
+from vitcli.core.spec import DataSpec
+from vitcli.core.spec.data import MOST_PAGES
+from vitcli.runner.text import quantity
+
+KIND, WIDTH, HEIGHT, BITS, PHOTOMETRIC = 0x00FE, 0x0100, 0x0101, 0x0102, 0x0106
+SAMPLES, MOST_VALUE, PLANAR, FORMAT = 0x0115, 0x0119, 0x011C, 0x0153
+SMALLER_OR_MASK = 0b101
+"""Bits of the TIFF tag KIND: the page is a smaller copy or a mask of another one."""
+WHITE_IS_ZERO = 0
+"""Value of the TIFF tag PHOTOMETRIC: 0 is white."""
+SEPARATE = 2
+"""Value of the TIFF tag PLANAR: the channels are stored one after the other."""
+NUMBERS = {1: "whole numbers", 2: "signed whole numbers", 3: "floating-point numbers"}
+MOST_COUNTED = 1000
+MAX_LEVEL = 2**16 - 1
+WHITES = (255, 1023, 4095, 16383)
+"""Largest values of cameras with 8, 10, 12 and 14 bits."""
+REMEDY = "save each channel as a grey page of 8 or 16 bits (data.channels)"
+Seen = list[tuple[str, float]]
+"""Kinds of ``notes_on``, each with a number, of pictures that hold more than is read."""
+
+
+def is_wide(image: Image.Image) -> bool:
+    """Return whether a picture is grey, with values of more than 8 bits."""
+    return image.mode[0] in "IF"
+
+
+def pages_of(content: bytes) -> list[int]:
+    """Return the pages of a picture from 0, up to 1,000, without smaller copies and masks."""
+    pages = list[int]()
+    with Image.open(io.BytesIO(content)) as image, contextlib.suppress(EOFError):
+        for page in range(MOST_COUNTED):
+            try:
+                image.seek(page)
+            except EOFError:
+                break
+            except Exception:  # a page that Pillow cannot read is a page, and what follows is lost
+                return [*pages, page]
+            tags = image.tag_v2 if isinstance(image, TiffImageFile) else {}
+            if not tags.get(KIND, 0) & SMALLER_OR_MASK:
+                pages.append(page)
+    return pages
+
+
+def look_at(image: Image.Image, content: bytes, data: DataSpec) -> Seen:
+    """Return what a loaded picture has that is not read; raise ValueError if it would be wrong."""
+    tags: Mapping[int, Any] = image.tag_v2 if isinstance(image, TiffImageFile) else {}
+    seen, channels = Seen(), tags.get(SAMPLES, 1)
+    if tags and data.page is None and data.channels in (None, "grey"):
+        seen += [("pages", count) for count in [len(pages_of(content))] if count > 1]
+    if channels > len(image.getbands()):
+        seen.append(("channels", channels))
+    if is_wide(image):
+        if data.levels is None:
+            white = tags.get(MOST_VALUE, (0,))[0]
+            seen += [("grey", np.asarray(image).max().item()), ("white", white)]
+    elif max(tags.get(BITS, (8,))) > 8 or (image.format == "PNG" and content[24] > 8):
+        if data.levels or tags.get(PLANAR) == SEPARATE:
+            raise ValueError(f"colours with more than 8 bits cannot be read exactly; {REMEDY}")
+        seen.append(("colour", 256 * np.asarray(image.convert("RGB")).max().item() + 255))
+    return seen
+
+
+def describe_tiff(content: bytes) -> str:
+    """Return what a TIFF file holds and what would help; empty if it is damaged or no TIFF file."""
+    try:
+        tags = ImageFileDirectory_v2(content[: 16 if b"+" in content[2:4] else 8])
+        file = io.BytesIO(content)
+        file.seek(tags.next)
+        tags.load(file)
+        size, channels = f"{tags[WIDTH]}x{tags[HEIGHT]}", quantity(tags.get(SAMPLES, 1), "channel")
+        values = f"{tags[BITS][0]}-bit {NUMBERS[tags.get(FORMAT, (1,))[0]]}"
+    except Exception:  # of many kinds, as in decoders
+        return ""
+    return f"a TIFF page of {size} with {channels} of {values} cannot be read; {REMEDY}"
+
+
+def notes_on(seen: Iterable[tuple[str, float]]) -> dict[str, dict[str, Any]]:
+    """Return notes on what pictures hold that is not read, with the fields that would read it."""
+    numbers: dict[str, list[float]] = {}
+    for kind, number in seen:
+        numbers.setdefault(kind, []).append(number)
+    most = {kind: int(max(row)) for kind, row in numbers.items()}
+    count = {kind: quantity(len(row), "picture") for kind, row in numbers.items()}
+    notes: dict[str, dict[str, Any]] = {}
+    if "pages" in most:
+        note = (
+            f"note: only the first page is read of {count['pages']} with up to {most['pages']:,};"
+            " to read each page as a channel, train with -s data.channels=pages, to read another"
+            " one, with -s data.page=1"
+        )
+        notes[note] = {"data.channels": "pages"} if most["pages"] <= MOST_PAGES else {}
+    if "channels" in most:
+        more = f"note: {count['channels']} with up to {most['channels']} channels in one page"
+        notes[f"{more}, which are not all read; {REMEDY}"] = {}
+    for kind in ("grey", "colour"):
+        if most.get(kind, MAX_LEVEL) > WHITES[-1]:
+            continue
+        white = max(most.get("white", 0), next(top for top in WHITES if top >= most[kind]))
+        note = (
+            f"note: the 16-bit values of {count[kind]} reach {most[kind]:,} of {MAX_LEVEL:,}, which"
+            f" leaves {most[kind] // 257 + 1} of 256 levels; if {white:,} is white, train with"
+            f" -s data.levels={white}"
+        )
+        notes[note if kind == "grey" else f"{note}, after this: {REMEDY}"] = (
+            {"data.levels": white} if kind == "grey" else {}
+        )
+    return notes
