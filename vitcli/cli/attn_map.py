@@ -102,6 +102,7 @@ def attn_map(
     RUN may be timm:NAME: a model of timm with its published weights.
     """
     from vitcli.runner.attn_map.explain import Explainer
+    from vitcli.runner.data.deep import reading_fields
     from vitcli.runner.data.folder import picture_files
 
     run, images = run_and_pictures("attn-map", [run, *(pictures or ())])
@@ -121,9 +122,14 @@ def attn_map(
         fit=fit,
         by_class=kind != "html",
     )
-    if live and explainer.fit != "crop":
+    if live and explainer.data.fit != "crop":
         raise ConfigError(
-            f"--live fits photos with crop, not with {explainer.fit}; type --fit crop"
+            f"--live fits photos with crop, not with {explainer.data.fit}; type --fit crop"
+        )
+    if live and (fields := reading_fields(explainer.data)):
+        raise ConfigError(
+            f"--live reads photos with 8 bits in colour, and {run} has data.{min(fields)};"
+            " leave out --live"
         )
     if output == Path("-"):
         raise ConfigError("-o -: a figure cannot go to standard output; name a file or a folder")
@@ -187,6 +193,7 @@ def draw_all(
     """Write the map of each picture. A picture that cannot be read does not stop the others."""
     from vitcli.cli.live import counted
     from vitcli.runner.attn_map.explain import MORE_THAN_WEIGHTS, map_metadata
+    from vitcli.runner.data.deep import notes_on
 
     pictures = [Path(file) for file in files if Path(file).exists()]
     done = []
@@ -211,6 +218,7 @@ def draw_all(
         done.append(map_metadata(explanation) | run | {"file": str(target)})
         if not explanation.states_all:
             notes = [*dict.fromkeys([*notes, f"note: {MORE_THAN_WEIGHTS}"])]
+    notes = [*notes, *notes_on(explainer.predictor.seen)]
     table = DataTable("pictures", ["image", "class", "probability", "file"], done)
     report = Report(tables=[table], notes=notes, files=[Path(row["file"]) for row in done])
     emit_report(report, "json" if json else "text")

@@ -41,6 +41,7 @@ def predict(
 ) -> None:
     """Show the most likely classes of pictures, or of folders."""
     from vitcli.cli.live import counted
+    from vitcli.runner.data.deep import notes_on
     from vitcli.runner.data.folder import picture_files
     from vitcli.runner.evaluate.predict import Predictor, describe_model, report_of
     from vitcli.runner.evaluate.scores import why_uncalibrated
@@ -68,6 +69,6 @@ def predict(
     report = report_of(str(chosen.path), done, shown, judged)
     if reject is not None and (reason := why_uncalibrated(read_record(chosen))):
         notes.append(f"note: the probabilities are not calibrated: {reason}")
-    emit_report(replace(report, notes=notes), form)
+    emit_report(replace(report, notes=[*notes, *notes_on(predictor.seen)]), form)
     if failures:
         raise summarize_failures(failures, len(files), "images could not be read")

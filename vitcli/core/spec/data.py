@@ -194,7 +194,9 @@ def _as_levels(value: Any) -> Any:
 
 
 MOST_PAGES = 64
-PictureChannels = Annotated[Literal["pages", "grey"] | tuple[int, ...], BeforeValidator(_as_channels)]
+PictureChannels = Annotated[
+    Literal["pages", "grey"] | tuple[int, ...], BeforeValidator(_as_channels)
+]
 Levels = Annotated[tuple[float, float], BeforeValidator(_as_levels)]
 
 

@@ -3,9 +3,10 @@
 import io
 import os
 from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -16,6 +17,7 @@ from vitcli.runner.data.arrays import Size, require_memory
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import CORRECTIONS
+from vitcli.runner.data.deep import Seen, notes_on
 from vitcli.runner.data.labels import names_alike
 from vitcli.runner.data.listing import PictureFolder, divided, group_of
 from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
@@ -59,6 +61,8 @@ class FolderCheck:
     pairs: picture_reader.Pairs
     """Kind of ``GROUPS`` -> the names of two pictures each."""
     images: Images
+    notes: Mapping[str, Mapping[str, Any]]
+    """What the files hold that is not read, and the fields that would read it."""
     is_compared: bool
     """Whether pictures that look alike were searched for; too many pictures take too long."""
 
@@ -73,7 +77,8 @@ class FolderCheck:
     @property
     def num_problems(self) -> int:
         pairs = sum(len(self.pairs[row]) for row in PROBLEMS)
-        return len(self.unreadable) + len(self.untested) + len(self.names_alike) + pairs
+        others = (self.unreadable, self.untested, self.names_alike, self.notes)
+        return sum(map(len, others)) + pairs
 
     @property
     def left_out(self) -> list[str]:
@@ -115,13 +120,13 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
     sizes = Counter(picture_reader.sizes_of(folder))
     size = picture_reader.natural_size(sizes)
     require_memory(len(folder.paths), folder.in_chans, size)
-    images, failures = picture_reader.read_labelled(folder, size, folder.in_chans, on_message)
-    groups = group_of(folder, None)
+    seen = Seen()
+    images, failures = picture_reader.read_labelled(folder, size, folder.in_chans, on_message, seen)
+    groups = group_of(folder, folder.data.group)
     train, test, val, pairs = picture_reader.split_folder(folder, images, failures, groups)
     if len({height / width for height, width in sizes}) > 1:
-        stretched, _ = picture_reader.read_labelled(
-            folder, size, folder.in_chans, on_message, "stretch"
-        )
+        whole = replace(folder, data=folder.data.model_copy(update={"fit": "stretch"}))
+        stretched, _ = picture_reader.read_labelled(whole, size, folder.in_chans, on_message)
         for row, found in picture_reader.same_pictures(folder, stretched, train, test, val).items():
             known = {first for first, _ in pairs[row]}
             pairs[row] += [pair for pair in found if pair[0] not in known]
@@ -143,6 +148,7 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
         images=images,
         unreadable=list(failures.values()),
         pairs=pairs,
+        notes=notes_on(seen),
         is_compared=is_compared,
     )
 
@@ -178,12 +184,13 @@ def page(check: FolderCheck) -> str:
 
 
 def _thumbnail(check: FolderCheck, row: int) -> str:
-    if check.folder.arrays:
+    if check.folder.arrays or check.folder.in_chans != IN_CHANS:
         shown = to_rgb(check.images.pixels[row : row + 1])[0]
     else:
         path = check.folder.paths[row]
         with quiet_pillow():
-            pixels = decode(picture_bytes(path), path, (SIDE, SIDE), IN_CHANS, "pad")
+            data = check.folder.data.model_copy(update={"fit": "pad"})
+            pixels = decode(picture_bytes(path), path, (SIDE, SIDE), IN_CHANS, data)
         shown = pixels.permute(1, 2, 0).numpy()
     with io.BytesIO() as file:
         Image.fromarray(shown).save(file, "JPEG", quality=85)

@@ -1,16 +1,17 @@
 """`vitcli data check`: the problems of one's own pictures."""
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.data import class_counts, size_of
 from vitcli.cli.options import Format, with_code, with_example
-from vitcli.runner.errors import CheckError
+from vitcli.runner.errors import CheckError, ConfigError
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Report, facts_of, hidden
 from vitcli.runner.text import quantity
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from vitcli.plugins.data_check.check import FolderCheck
 
 NUM_LISTED = 20
+FIELDS = ("page", "channels", "levels", "group")
+"""Fields of ``data`` that a check takes."""
 
 
 @with_example("vitcli data check pictures --page check.html --leave-out copies.csv")
@@ -45,6 +48,16 @@ def check(
             help="Write the copies into a file for data.corrections, which leaves them out.",
         ),
     ] = None,
+    changes: Annotated[
+        list[str] | None,
+        Option(
+            "--set",
+            "-s",
+            metavar="FIELD=VALUE",
+            help="Read the pictures as a training would with this field: data.page, data.channels,"
+            " data.levels or data.group.",
+        ),
+    ] = None,
     form: Format = "text",
 ) -> None:
     """Look for problems of your own pictures before a training.
@@ -56,7 +69,8 @@ def check(
     from vitcli.plugins.data_check import check as checked
     from vitcli.runner import files
     from vitcli.runner.data.find import check_name, own_path
-    from vitcli.runner.data.picture_reader import list_pictures
+    from vitcli.runner.data.picture_reader import list_pictures, read_as
+    from vitcli.runner.experiment.config import load_experiment, parse_sets
 
     for path in filter(None, (page, leave_out)):
         files.require_folder(path)
@@ -64,14 +78,18 @@ def check(
     if not Path(folder).is_dir() and (":" in folder or Path(folder).is_file()):
         check_name(folder, takes_code=True)
     name = folder if own_path(folder) else f"imagefolder:{folder}"
-    found = checked.check_folder(list_pictures(name), say)
+    fields = parse_sets(changes)
+    if strange := sorted(fields.keys() - {f"data.{field}" for field in FIELDS}):
+        raise ConfigError(f"-s {strange[0]}: data check takes data.{', data.'.join(FIELDS)}")
+    spec = load_experiment("finetune", {"data.name": name, **fields}).spec.data
+    found = checked.check_folder(read_as(spec, list_pictures(name)), say)
     if page is not None:
         with files.errors_name(page):
             files.commit(page, checked.page(found).encode())
     if leave_out is not None and found.left_out:
         with files.errors_name(leave_out):
             files.commit(leave_out, checked.corrections(found).encode())
-    following = command_after(folder, name, found, leave_out)
+    following = command_after(folder, name, found, leave_out, fields)
     written = [path for path in (page, leave_out if found.left_out else None) if path]
     emit_report(replace(check_report(found), files=written, next=[following]), form)
     if found.num_problems:
@@ -79,12 +97,24 @@ def check(
         raise CheckError(f"{folder}: {quantity(found.num_problems, 'problem')}{hint}")
 
 
-def command_after(folder: str, name: str, found: "FolderCheck", leave_out: Path | None) -> str:
+def command_after(
+    folder: str,
+    name: str,
+    found: "FolderCheck",
+    leave_out: Path | None,
+    fields: Mapping[str, Any],
+) -> str:
     from vitcli.runner.experiment.config import typed_changes, typed_command
 
+    changes = typed_changes(fields)
+    more = {field: value for fields in found.notes.values() for field, value in fields.items()}
+    if more:
+        return shlex.join([*typed_command("data check", folder), *changes, *typed_changes(more)])
     if found.left_out and leave_out is None:
-        return shlex.join(typed_command("data check", folder, "--leave-out", "copies.csv"))
-    words = typed_command("train", "finetune", "--data", name)
+        words = typed_command("data check", folder, "--leave-out", "copies.csv")
+        return shlex.join([*words, *changes])
+    preset = "finetune" if found.folder.in_chans in (1, 3) else "quickstart"
+    words = [*typed_command("train", preset, "--data", name), *changes]
     words += ["--skip-bad"] if found.unreadable else []
     words += typed_changes({"data.corrections": str(leave_out)}) if found.left_out else []
     words += ["--allow-leaks"] if found.leaks else []
@@ -104,6 +134,7 @@ def check_report(found: "FolderCheck") -> Report:
         for first, second in found.pairs[kind]
     ]
     unreadable = [{"problem": problem} for problem in found.unreadable]
+    not_read = [{"problem": note.removeprefix("note: ")} for note in found.notes]
     stay = {name for name, _ in found.pairs["near"]} - {*found.left_out}
     notes = {
         f"{len(stay):,} of the test pictures that look alike stay in any case: they look like a"
@@ -131,6 +162,7 @@ def check_report(found: "FolderCheck") -> Report:
         tables=[
             DataTable("pairs", ["kind", "picture", "other"], pairs, most=NUM_LISTED),
             DataTable("unreadable", ["problem"], unreadable, most=NUM_LISTED),
+            DataTable("not_read", ["problem"], not_read),
             class_counts(found.counts(), "held out" if found.folder.num_test is None else "test"),
             DataTable("sizes", ["height", "width", "pictures"], sizes, most=NUM_LISTED),
         ],

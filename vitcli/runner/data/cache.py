@@ -25,7 +25,7 @@ from vitcli.runner.data.find import cache_root, download_folder, own_path
 from vitcli.runner.files import commit_json, file_lock
 from vitcli.runner.text import Listener, printable
 
-FORMAT = 8
+FORMAT = 9
 """Raised when a file of pictures or arrays is decoded to other pixels or facts than before."""
 SPLITS = ("train", "test", "val")
 TYPES = {torch.uint8: "U8", torch.int16: "I16", torch.int64: "I64"}
@@ -41,6 +41,8 @@ class Decoded:
     same: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
     """Row of ``SAME`` -> the names of two pictures of a folder that look the same."""
     kept_area: float = 1.0
+    notes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Notes of ``notes_on``, with the fields that would read what they name."""
     unusable_extras: Mapping[str, str] = field(default_factory=dict)
     """Row of ``EXTRAS`` -> why the folder has no tensor of it, although it has such files."""
 

@@ -26,9 +26,14 @@ MOST_COUNTED = 1000
 MAX_LEVEL = 2**16 - 1
 WHITES = (255, 1023, 4095, 16383)
 """Largest values of cameras with 8, 10, 12 and 14 bits."""
-REMEDY = "save each channel as a grey page of 8 or 16 bits (data.channels)"
+REMEDY = "save each channel as a grey page of 8, 16 or 32 bits (data.channels)"
 Seen = list[tuple[str, float]]
 """Kinds of ``notes_on``, each with a number, of pictures that hold more than is read."""
+
+
+def reading_fields(data: DataSpec) -> dict[str, Any]:
+    """Return the fields that change how pixels are read, apart from ``fit``; without unset ones."""
+    return data.model_dump(include={"page", "channels", "levels"}, exclude_none=True)
 
 
 def is_wide(image: Image.Image) -> bool:

@@ -137,14 +137,15 @@ def _load(
     image.draft(image.mode, (side, side))
     if data.channels in (None, "grey"):
         return [_upright(image, content, data, seen)], box
-    pictures = []
+    pictures, of_pages = list[Image.Image](), Seen()
     for page in pages_of(content) if data.channels == "pages" else data.channels or ():
         _seek(image, page)
         if image.mode not in ("1", "L") and not is_wide(image):
-            raise _RefusedError(f"page {page} has colours ({image.mode}); a channel is a grey page")
+            raise RefusedError(f"page {page} has colours ({image.mode}); a channel is a grey page")
         if _upright_size(image) != whole:
-            raise _RefusedError(f"page {page} has another size than the first; save equal sizes")
-        pictures.append(_upright(image, content, data, seen))
+            raise RefusedError(f"page {page} has another size than the first; save equal sizes")
+        pictures.append(_upright(image, content, data, of_pages))
+    seen += dict(sorted(of_pages)).items()  # the largest number of each kind
     return pictures, box
 
 
@@ -153,7 +154,7 @@ def _seek(image: Image.Image, page: int) -> None:
         if page != image.tell():
             image.seek(page)
     except EOFError:
-        raise _RefusedError(
+        raise RefusedError(
             f"has no page {page}, counted from 0 (data.page, data.channels)"
         ) from None
 
@@ -165,7 +166,7 @@ def _upright(image: Image.Image, content: bytes, data: DataSpec, seen: Seen) -> 
     try:
         seen += look_at(image, content, data)
     except ValueError as error:
-        raise _RefusedError(str(error)) from error
+        raise RefusedError(str(error)) from error
     picture = _to_eight_bits(image, data.levels)
     if is_inverted and image.mode.startswith("I;16"):  # Pillow inverts 8 bits itself
         picture = ImageOps.invert(picture)
@@ -199,7 +200,7 @@ def decode(
             shrunk *= in_chans  # a grey data set that data.mean colours
         pixels = np.dstack([np.asarray(image) for image in shrunk])
         if pixels.shape[2] != in_chans:
-            raise _RefusedError(f"has {quantity(len(images), 'page')}, but {in_chans} are needed")
+            raise RefusedError(f"has {quantity(len(images), 'page')}, but {in_chans} are needed")
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     bars = (left, size[1] - width - left, top, size[0] - height - top)
     return F.pad(stretch_to_size(tensor, (height, width)), bars)[0]
@@ -280,11 +281,11 @@ def _open_checked(file: BinaryIO, page: int = 0) -> Image.Image:
     _seek(image, page)
     height, width = image.height, image.width
     if height * width > MAX_PIXELS:
-        raise _RefusedError(
+        raise RefusedError(
             f"{width}x{height} is more than {MAX_PIXELS // 10**6} megapixels; {SMALLER}"
         )
     if max(height, width) > MAX_RATIO * min(height, width):
-        raise _RefusedError(f"{width}x{height} has an aspect ratio over {MAX_RATIO}:1; crop it")
+        raise RefusedError(f"{width}x{height} has an aspect ratio over {MAX_RATIO}:1; crop it")
     return image
 
 
@@ -345,31 +346,31 @@ def scaled(wide: np.ndarray, levels: tuple[float, float] | None) -> np.ndarray:
     """Scale values of any shape to uint8 by levels of black and white, by default 0 and 65535."""
     low, high = wide.min(), wide.max()
     if not np.isfinite([low, high]).all():
-        raise _RefusedError("has values that are no finite numbers; replace them")
+        raise RefusedError("has values that are no finite numbers; replace them")
     if levels is None:
         if wide.dtype.kind == "f" or not 0 <= low <= high <= MAX_LEVEL:
             kind = (
                 "are floating-point numbers" if wide.dtype.kind == "f" else "need more than 16 bits"
             )
-            raise _RefusedError(
+            raise RefusedError(
                 f"its pixels {kind}, from {low:,.10g} to {high:,.10g}; name black and white of all"
                 f" pictures, such as -s 'data.levels=[{min(low, 0):.10g},{max(high, 1):.10g}]'"
             )
         return ((wide.astype(np.int64) + 128) // 257).astype(np.uint8)
     black, white = levels
     if (share := (wide > white).mean()) > MOST_ABOVE:
-        raise _RefusedError(
+        raise RefusedError(
             f"{percent(share, 0)} of its values are above the white of data.levels, {white:,.10g},"
             f" up to {high:,.10g}; a larger white takes another training"
         )
     if high < black:
-        raise _RefusedError(f"none of its values reaches the black of data.levels, {black:,.10g}")
+        raise RefusedError(f"none of its values reaches the black of data.levels, {black:,.10g}")
     shares = (wide.astype(np.float64) - black) / (white - black)
     return (255 * shares.clip(0, 1)).round().astype(np.uint8)
 
 
-class _RefusedError(Exception):
-    """A reason for refusing a picture; ``_explain_errors`` adds the file name."""
+class RefusedError(Exception):
+    """A reason for refusing a picture, without its name."""
 
 
 @contextlib.contextmanager
@@ -379,8 +380,8 @@ def _explain_errors(name: object, content: bytes) -> Iterator[None]:
         yield
     except MemoryError:
         raise
-    except (_RefusedError, Image.DecompressionBombError) as error:
-        is_ours = isinstance(error, _RefusedError)
+    except (RefusedError, Image.DecompressionBombError) as error:
+        is_ours = isinstance(error, RefusedError)
         reason = error if is_ours else f"over {MAX_PIXELS // 10**6} megapixels; {SMALLER}"
         raise InputError(f"{printable(name)}: {reason}") from error
     except Exception as error:  # decoders raise many kinds, even SyntaxError and KeyError

@@ -15,7 +15,8 @@ from vitcli.core.data.source import Images
 from vitcli.core.metrics.classification import logits_and_labels
 from vitcli.core.metrics.confidence import COVERAGES
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import DataSpec, ExperimentSpec
+from vitcli.runner.data.deep import Seen
 from vitcli.runner.data.picture_reader import read_each
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.weights import UNTRAINED, load_model
@@ -68,6 +69,12 @@ class Predictor:
         """Divides the logits, so that probabilities are calibrated; 1 for a run without one."""
         trained = foreign[1] if foreign else load_model(run, on_message=on_message)
         self.model = trained.to(self.device)
+        self.seen = Seen()
+        """What the pictures hold that was not read; see ``notes_on``."""
+
+    def read_as(self, fit: str | None) -> DataSpec:
+        """Return how pictures are read: as in the training, but for another ``fit``."""
+        return self.spec.data.model_copy(update={"fit": fit} if fit else {})
 
     def set_threshold(self, coverage: float) -> float:
         """Return the least probability, with temperature 1, of a class in a prediction set."""
@@ -105,10 +112,10 @@ class Predictor:
         """
         if not self.classifies:
             raise ConfigError(f"{self.run.name}: its task {self.spec.task.name!r} has no classes")
-        size, fit = images_at_once(self.device), fit or self.spec.data.fit
+        size, data = images_at_once(self.device), self.read_as(fit)
         for start in range(0, len(paths), size):
             part = paths[start : start + size]
-            pictures = [*read_each(part, self.size, self.in_chans, fit)]
+            pictures = [*read_each(part, self.size, self.in_chans, data, self.seen)]
             logits = self._logits([file for file in pictures if isinstance(file, Tensor)])
             for path, picture in zip(part, pictures, strict=True):
                 if isinstance(picture, InputError):
