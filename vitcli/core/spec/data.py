@@ -9,16 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from vitcli.core.spec.rows import (
-    AcceptsList,
-    Channels,
-    Probability,
-    Row,
-    RowOf,
-    Size,
-    Spec,
-    as_tuple,
-)
+from vitcli.core.spec.rows import AcceptsList, Channels, Probability, Row, RowOf, Size, Spec
 from vitcli.plugin import CORE, Registry, Target, missing_for
 
 FORMATS = "vitcli.runner.data.formats"
@@ -176,28 +167,23 @@ def _check_std(std: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _as_channels(value: Any) -> Any:
-    pages = as_tuple(value)
-    is_list = isinstance(pages, tuple) and all(type(page) is int and page >= 0 for page in pages)
-    if pages not in ("pages", "grey") and not (is_list and 1 <= len(pages) <= MOST_PAGES):
+    pages = tuple(value) if isinstance(value, list | tuple) else ()
+    if value not in ("pages", "grey") and (
+        not 1 <= len(pages) <= MOST_PAGES or any(type(n) is not int or n < 0 for n in pages)
+    ):
         raise ValueError(f"grey, pages, or a list of pages from 0, such as [0, 2], got {value!r}")
-    return pages
+    return pages or value
 
 
 def _as_levels(value: Any) -> Any:
-    levels = (0, value) if type(value) in (int, float) else as_tuple(value)
-    is_pair = isinstance(levels, tuple) and [type(v) in (int, float) for v in levels] == [True] * 2
-    if not is_pair or not levels[0] < levels[1]:
-        raise ValueError(
-            f"white, such as 4095, or [black, white], such as [100, 4095], got {value!r}"
-        )
+    levels = tuple(value) if isinstance(value, list | tuple) else (0, value)
+    if [type(v) in (int, float) for v in levels] != [True] * 2 or not levels[0] < levels[1]:
+        raise ValueError(f"white, such as 4095, or [black, white], got {value!r}")
     return levels
 
 
 MOST_PAGES = 64
-PictureChannels = Annotated[
-    Literal["pages", "grey"] | tuple[int, ...], BeforeValidator(_as_channels)
-]
-Levels = Annotated[tuple[float, float], BeforeValidator(_as_levels)]
+PictureChannels = Literal["pages", "grey"] | tuple[int, ...]
 
 
 class DataSpec(Spec):
@@ -214,10 +200,10 @@ class DataSpec(Spec):
     adds black bars, ``stretch`` changes the aspect."""
     page: int | None = Field(None, ge=0)
     """Page of a picture file with several, such as TIFF, from 0. Unset reads the first one."""
-    channels: PictureChannels | None = None
+    channels: Annotated[PictureChannels, BeforeValidator(_as_channels)] | None = None
     """Channels of picture files: ``grey`` reads one channel, ``pages`` each page of a TIFF file as
     a channel, and a list such as [0, 2] these pages, from 0. Unset reads RGB."""
-    levels: Levels | None = None
+    levels: Annotated[tuple[float, float], BeforeValidator(_as_levels)] | None = None
     """Values of black and white in pictures with more than 8 bits, the same for all; one number is
     white, and 0 black. Unset takes 0 and 65535. Values outside become black or white; a picture
     with more than 1 % above white is refused."""
@@ -265,8 +251,14 @@ class DataSpec(Spec):
     @model_validator(mode="after")
     def _check_own_pictures(self) -> Self:
         own = (
-            *("skip_bad", "allow_leaks", "corrections", "fit", "group"),
-            *("page", "channels", "levels"),
+            "skip_bad",
+            "allow_leaks",
+            "corrections",
+            "fit",
+            "group",
+            "page",
+            "channels",
+            "levels",
         )
         for field in own if self.name in DATA_SETS else ():
             if getattr(self, field) != type(self).model_fields[field].default:

@@ -1,6 +1,5 @@
 """What a picture file holds beyond one page of three colours with 8 bits, and what is not read."""
 
-import contextlib
 import io
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -27,8 +26,18 @@ MAX_LEVEL = 2**16 - 1
 WHITES = (255, 1023, 4095, 16383)
 """Largest values of cameras with 8, 10, 12 and 14 bits."""
 REMEDY = "save each channel as a grey page of 8, 16 or 32 bits (data.channels)"
+NOTES = {
+    "pages": "only the first page is read of {count} with up to {most:,}; to read each page as a"
+    " channel, train with -s data.channels=pages, to read another one, with -s data.page=1",
+    "channels": "not all channels are read of {count} with up to {most} in one page; " + REMEDY,
+    "grey": "the 16-bit values of {count} reach {most:,} of 65,535, which leaves few of 256 levels;"
+    " train with the white of the camera, such as -s data.levels={white}",
+    "colour": "the 16-bit colours of {count} reach {most:,} of 65,535, which leaves few of 256"
+    f" levels; {REMEDY}, and name their white (data.levels)",
+}
+"""What a picture holds that is not read -> the note on it."""
 Seen = list[tuple[str, float]]
-"""Kinds of ``notes_on``, each with a number, of pictures that hold more than is read."""
+"""A key of ``NOTES``, or white for what a file calls so, with a number, for each picture."""
 
 
 def reading_fields(data: DataSpec) -> dict[str, Any]:
@@ -41,36 +50,38 @@ def is_wide(image: Image.Image) -> bool:
     return image.mode[0] in "IF"
 
 
-def pages_of(content: bytes) -> list[int]:
-    """Return the pages of a picture from 0, up to 1,000, without smaller copies and masks."""
+def pages_of(image: Image.Image) -> list[int]:
+    """Return the pages of a picture from 0, up to 1,000, without smaller copies and masks.
+
+    It moves the picture to another page.
+    """
     pages = list[int]()
-    with Image.open(io.BytesIO(content)) as image, contextlib.suppress(EOFError):
-        for page in range(MOST_COUNTED):
-            try:
-                image.seek(page)
-            except EOFError:
-                break
-            except Exception:  # a page that Pillow cannot read is a page, and what follows is lost
-                return [*pages, page]
-            tags = image.tag_v2 if isinstance(image, TiffImageFile) else {}
-            if not tags.get(KIND, 0) & SMALLER_OR_MASK:
-                pages.append(page)
+    for page in range(MOST_COUNTED):
+        try:
+            image.seek(page)
+        except EOFError:
+            break
+        except Exception:  # a page that Pillow cannot read is a page, and what follows is lost
+            return [*pages, page]
+        if not _tags(image).get(KIND, 0) & SMALLER_OR_MASK:
+            pages.append(page)
     return pages
 
 
-def look_at(image: Image.Image, content: bytes, data: DataSpec) -> Seen:
-    """Return what a loaded picture has that is not read; raise ValueError if it would be wrong."""
-    tags: Mapping[int, Any] = image.tag_v2 if isinstance(image, TiffImageFile) else {}
-    seen, channels = Seen(), tags.get(SAMPLES, 1)
-    if tags and data.page is None and data.channels in (None, "grey"):
-        seen += [("pages", count) for count in [len(pages_of(content))] if count > 1]
-    if channels > len(image.getbands()):
+def _tags(image: Image.Image) -> Mapping[int, Any]:
+    return image.tag_v2 if isinstance(image, TiffImageFile) else {}
+
+
+def look_at(image: Image.Image, is_deep_png: bool, data: DataSpec) -> Seen:
+    """Return what a loaded page has that is not read; raise ValueError if it is read wrong."""
+    tags, seen = _tags(image), Seen()
+    if (channels := tags.get(SAMPLES, 1)) > len(image.getbands()):
         seen.append(("channels", channels))
     if is_wide(image):
         if data.levels is None:
-            white = tags.get(MOST_VALUE, (0,))[0]
-            seen += [("grey", np.asarray(image).max().item()), ("white", white)]
-    elif max(tags.get(BITS, (8,))) > 8 or (image.format == "PNG" and content[24] > 8):
+            seen.append(("grey", np.asarray(image).max().item()))
+            seen.append(("white", tags.get(MOST_VALUE, (0,))[0]))
+    elif is_deep_png or max(tags.get(BITS, (8,))) > 8:
         if data.levels or tags.get(PLANAR) == SEPARATE:
             raise ValueError(f"colours with more than 8 bits cannot be read exactly; {REMEDY}")
         seen.append(("colour", 256 * np.asarray(image.convert("RGB")).max().item() + 255))
@@ -97,28 +108,15 @@ def notes_on(seen: Iterable[tuple[str, float]]) -> dict[str, dict[str, Any]]:
     for kind, number in seen:
         numbers.setdefault(kind, []).append(number)
     most = {kind: int(max(row)) for kind, row in numbers.items()}
-    count = {kind: quantity(len(row), "picture") for kind, row in numbers.items()}
     notes: dict[str, dict[str, Any]] = {}
-    if "pages" in most:
-        note = (
-            f"note: only the first page is read of {count['pages']} with up to {most['pages']:,};"
-            " to read each page as a channel, train with -s data.channels=pages, to read another"
-            " one, with -s data.page=1"
-        )
-        notes[note] = {"data.channels": "pages"} if most["pages"] <= MOST_PAGES else {}
-    if "channels" in most:
-        more = f"note: {count['channels']} with up to {most['channels']} channels in one page"
-        notes[f"{more}, which are not all read; {REMEDY}"] = {}
-    for kind in ("grey", "colour"):
-        if most.get(kind, MAX_LEVEL) > WHITES[-1]:
+    for kind, text in NOTES.items():
+        if kind not in most or (kind in ("grey", "colour") and most[kind] > WHITES[-1]):
             continue
-        white = max(most.get("white", 0), next(top for top in WHITES if top >= most[kind]))
-        note = (
-            f"note: the 16-bit values of {count[kind]} reach {most[kind]:,} of {MAX_LEVEL:,}, which"
-            f" leaves {most[kind] // 257 + 1} of 256 levels; if {white:,} is white, train with"
-            f" -s data.levels={white}"
-        )
-        notes[note if kind == "grey" else f"{note}, after this: {REMEDY}"] = (
-            {"data.levels": white} if kind == "grey" else {}
-        )
+        white = most.get("white") or next((top for top in WHITES if top >= most[kind]), 0)
+        count = quantity(len(numbers[kind]), "picture")
+        note = "note: " + text.format(count=count, most=most[kind], white=white)
+        fields: dict[str, dict[str, Any]] = {"grey": {"data.levels": white}}
+        if most.get("pages", MOST_PAGES) < MOST_PAGES:
+            fields["pages"] = {"data.channels": "pages"}
+        notes[note] = fields.get(kind, {})
     return notes

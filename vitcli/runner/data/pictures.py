@@ -18,7 +18,7 @@ from typing import BinaryIO
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from vitcli.core.spec import DataSpec
@@ -92,8 +92,8 @@ def num_pages(path: Path | str) -> int:
     """Return the number of pages, up to 1,000. Call it inside ``quiet_pillow``."""
     content = picture_bytes(path)
     with _explain_errors(path, content):
-        _open_checked(io.BytesIO(content))
-        return len(pages_of(content))
+        image = _open_checked(io.BytesIO(content))
+        return len(pages_of(image))
 
 
 def software_of(path: Path | str) -> str:
@@ -136,15 +136,19 @@ def _load(
     box = central_box(*size, whole) if data.fit == "pad" else (0, 0, *size)
     image.draft(image.mode, (side, side))
     if data.channels in (None, "grey"):
+        if image.format == "TIFF" and data.page is None:
+            pages = pages_of(_open_checked(io.BytesIO(content)))
+            seen += [("pages", len(pages))] if len(pages) > 1 else []
         return [_upright(image, content, data, seen)], box
     pictures, of_pages = list[Image.Image](), Seen()
-    for page in pages_of(content) if data.channels == "pages" else data.channels or ():
+    every = data.channels == "pages"
+    for page in pages_of(_open_checked(io.BytesIO(content))) if every else data.channels:
         _seek(image, page)
         if image.mode not in ("1", "L") and not is_wide(image):
             raise RefusedError(f"page {page} has colours ({image.mode}); a channel is a grey page")
         if _upright_size(image) != whole:
             raise RefusedError(f"page {page} has another size than the first; save equal sizes")
-        pictures.append(_upright(image, content, data, of_pages))
+        pictures.append(_upright(image, content, data, of_pages).convert("L"))
     seen += dict(sorted(of_pages)).items()  # the largest number of each kind
     return pictures, box
 
@@ -164,7 +168,7 @@ def _upright(image: Image.Image, content: bytes, data: DataSpec, seen: Seen) -> 
     turn = TURNS.get(_orientation(image))
     is_inverted = image.format == "TIFF" and image.getexif().get(PHOTOMETRIC) == WHITE_IS_ZERO
     try:
-        seen += look_at(image, content, data)
+        seen += look_at(image, image.format == "PNG" and content[24] > 8, data)
     except ValueError as error:
         raise RefusedError(str(error)) from error
     picture = _to_eight_bits(image, data.levels)
@@ -213,24 +217,16 @@ def picture_to_draw(
 
     The picture is (H, W, 3) uint8 with sides up to ``MAX_SHOWN``; the box is (top, left, height,
     width). The picture includes the black bars of ``pad``. It is not stretched for ``stretch``, so
-    the patches of the model are not square on it. Of other than three channels it shows the mean.
+    the patches of the model are not square on it. Three pages are
+    shown as RGB, of others the first.
     """
     with quiet_pillow(), _explain_errors(name, content):
         images, filled = _load(content, data, size, MAX_SHOWN, Seen())
-        image = images[0] if data.channels is None else _merge(images)
+        image = Image.merge("RGB", images) if len(images) == 3 else images[0]
         image = _add_bars(image.convert("RGB"), filled, size)
         whole = (0, 0, image.height, image.width)
         box = central_box(image.height, image.width, size) if data.fit == "crop" else whole
         return np.array(image), box
-
-
-def _merge(channels: list[Image.Image]) -> Image.Image:
-    greys = [channel.convert("L") for channel in channels]
-    if len(greys) == 3:
-        return Image.merge("RGB", greys)
-    return Image.fromarray(
-        np.stack([np.asarray(grey) for grey in greys]).mean(0).round().astype(np.uint8)
-    )
 
 
 def _add_bars(image: Image.Image, box: Box, size: Size) -> Image.Image:
@@ -385,7 +381,9 @@ def _explain_errors(name: object, content: bytes) -> Iterator[None]:
         reason = error if is_ours else f"over {MAX_PIXELS // 10**6} megapixels; {SMALLER}"
         raise InputError(f"{printable(name)}: {reason}") from error
     except Exception as error:  # decoders raise many kinds, even SyntaxError and KeyError
-        raise InputError(f"{printable(name)}: {_diagnose(content)}") from error
+        is_unknown = isinstance(error, UnidentifiedImageError)  # by its header, not its pixels
+        reason = (is_unknown and describe_tiff(content)) or _diagnose(content)
+        raise InputError(f"{printable(name)}: {reason}") from error
 
 
 def _diagnose(content: bytes) -> str:
@@ -394,21 +392,11 @@ def _diagnose(content: bytes) -> str:
         return "the file is empty"
     if _is_heic(content) and not can_read_heic():
         return "a HEIC picture; to read it: pip install pillow-heif"
-    if described := content.startswith((b"II", b"MM\0")) and _unreadable_tiff(content):
-        return described
     signatures = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"BM", b"GIF8", b"II", b"MM\0")
     if _is_heic(content) or content.startswith(signatures):
         return "the picture is damaged or cut short; get a fresh copy"
     is_text = b"\0" not in content[:1024] and content[:1024].isascii()
     return f"{'text' if is_text else 'a file'}, not a picture; {readable}; convert it first"
-
-
-def _unreadable_tiff(content: bytes) -> str:
-    try:
-        Image.open(io.BytesIO(content), formats=("TIFF",))
-        return ""
-    except Exception:  # so its header is the reason, not its pixels
-        return describe_tiff(content)
 
 
 _PILLOW_LOCK = threading.Lock()
