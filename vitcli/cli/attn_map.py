@@ -102,7 +102,7 @@ def attn_map(
     RUN may be timm:NAME: a model of timm with its published weights.
     """
     from vitcli.runner.attn_map.explain import Explainer
-    from vitcli.runner.data.deep import reading_fields
+    from vitcli.runner.data.deep import depth_fields
     from vitcli.runner.data.folder import picture_files
 
     run, images = run_and_pictures("attn-map", [run, *(pictures or ())])
@@ -126,7 +126,7 @@ def attn_map(
         raise ConfigError(
             f"--live fits photos with crop, not with {explainer.data.fit}; type --fit crop"
         )
-    if live and (fields := reading_fields(explainer.data)):
+    if live and (fields := depth_fields(explainer.data)):
         raise ConfigError(
             f"--live reads photos with 8 bits in colour, and {run} has data.{min(fields)};"
             " leave out --live"

@@ -182,6 +182,8 @@ def _as_levels(value: Any) -> Any:
     return levels
 
 
+DEPTH_FIELDS = ("page", "channels", "levels")
+"""Fields that say which values of a picture file become which pixels."""
 MOST_PAGES = 64
 PictureChannels = Literal["pages", "grey"] | tuple[int, ...]
 
@@ -250,17 +252,8 @@ class DataSpec(Spec):
 
     @model_validator(mode="after")
     def _check_own_pictures(self) -> Self:
-        own = (
-            "skip_bad",
-            "allow_leaks",
-            "corrections",
-            "fit",
-            "group",
-            "page",
-            "channels",
-            "levels",
-        )
-        for field in own if self.name in DATA_SETS else ():
+        own = ("skip_bad", "allow_leaks", "corrections", "fit", "group")
+        for field in (*own, *DEPTH_FIELDS) if self.name in DATA_SETS else ():
             if getattr(self, field) != type(self).model_fields[field].default:
                 raise ValueError(
                     f"{field} is for your own pictures ({list_own()}), not {self.name}"

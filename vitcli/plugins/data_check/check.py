@@ -77,8 +77,8 @@ class FolderCheck:
     @property
     def num_problems(self) -> int:
         pairs = sum(len(self.pairs[row]) for row in PROBLEMS)
-        others = (self.unreadable, self.untested, self.names_alike, self.notes)
-        return sum(map(len, others)) + pairs
+        names = len(self.unreadable) + len(self.untested) + len(self.names_alike)
+        return names + len(self.notes) + pairs
 
     @property
     def left_out(self) -> list[str]:

@@ -20,7 +20,7 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import DATA_SETS, FAMILIES, ExperimentSpec
 from vitcli.plugins.weights import tensors as weights
-from vitcli.runner.data.deep import reading_fields
+from vitcli.runner.data.deep import depth_fields
 from vitcli.runner.errors import CheckError, ConfigError, InputError
 from vitcli.runner.evaluate.weights import final_step, load_model
 from vitcli.runner.files import (
@@ -97,7 +97,7 @@ class TrainedModel:
             "filter": "bilinear with antialiasing",
             "shape": self.spec.data.fit,
             "colours": {1: "grey", 3: "RGB"}.get(channels, "not for picture files"),
-            **reading_fields(self.spec.data),
+            **depth_fields(self.spec.data),
             "height": height,
             "width": width,
         }

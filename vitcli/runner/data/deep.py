@@ -9,7 +9,7 @@ from PIL import Image
 from PIL.TiffImagePlugin import ImageFileDirectory_v2, TiffImageFile
 
 from vitcli.core.spec import DataSpec
-from vitcli.core.spec.data import MOST_PAGES
+from vitcli.core.spec.data import DEPTH_FIELDS, MOST_PAGES
 from vitcli.runner.text import quantity
 
 KIND, WIDTH, HEIGHT, BITS, PHOTOMETRIC = 0x00FE, 0x0100, 0x0101, 0x0102, 0x0106
@@ -32,6 +32,7 @@ NOTES = {
     "channels": "not all channels are read of {count} with up to {most} in one page; " + REMEDY,
     "grey": "the 16-bit values of {count} reach {most:,} of 65,535, which leaves few of 256 levels;"
     " train with the white of the camera, such as -s data.levels={white}",
+    "black": "{count} are all black, because none of their values is above that of data.levels",
     "colour": "the 16-bit colours of {count} reach {most:,} of 65,535, which leaves few of 256"
     f" levels; {REMEDY}, and name their white (data.levels)",
 }
@@ -40,9 +41,9 @@ Seen = list[tuple[str, float]]
 """A key of ``NOTES``, or white for what a file calls so, with a number, for each picture."""
 
 
-def reading_fields(data: DataSpec) -> dict[str, Any]:
-    """Return the fields that change how pixels are read, apart from ``fit``; without unset ones."""
-    return data.model_dump(include={"page", "channels", "levels"}, exclude_none=True)
+def depth_fields(data: DataSpec) -> dict[str, Any]:
+    """Return those of ``DEPTH_FIELDS`` that are set."""
+    return data.model_dump(include={*DEPTH_FIELDS}, exclude_none=True)
 
 
 def is_wide(image: Image.Image) -> bool:
@@ -51,11 +52,13 @@ def is_wide(image: Image.Image) -> bool:
 
 
 def pages_of(image: Image.Image) -> list[int]:
-    """Return the pages of a picture from 0, up to 1,000, without smaller copies and masks.
+    """Return the pages of a TIFF file from 0, up to 1,000, without smaller copies and masks.
 
-    It moves the picture to another page.
+    The image is then at another page. Other files have one page.
     """
     pages = list[int]()
+    if not isinstance(image, TiffImageFile):
+        return [0]
     for page in range(MOST_COUNTED):
         try:
             image.seek(page)
@@ -63,24 +66,21 @@ def pages_of(image: Image.Image) -> list[int]:
             break
         except Exception:  # a page that Pillow cannot read is a page, and what follows is lost
             return [*pages, page]
-        if not _tags(image).get(KIND, 0) & SMALLER_OR_MASK:
+        if not image.tag_v2.get(KIND, 0) & SMALLER_OR_MASK:
             pages.append(page)
     return pages
 
 
-def _tags(image: Image.Image) -> Mapping[int, Any]:
-    return image.tag_v2 if isinstance(image, TiffImageFile) else {}
-
-
 def look_at(image: Image.Image, is_deep_png: bool, data: DataSpec) -> Seen:
     """Return what a loaded page has that is not read; raise ValueError if it is read wrong."""
-    tags, seen = _tags(image), Seen()
+    tags: Mapping[int, Any] = image.tag_v2 if isinstance(image, TiffImageFile) else {}
+    seen = Seen()
     if (channels := tags.get(SAMPLES, 1)) > len(image.getbands()):
         seen.append(("channels", channels))
     if is_wide(image):
         if data.levels is None:
             seen.append(("grey", np.asarray(image).max().item()))
-            seen.append(("white", tags.get(MOST_VALUE, (0,))[0]))
+            seen.append(("white", int(np.max(tags.get(MOST_VALUE, 0)))))
     elif is_deep_png or max(tags.get(BITS, (8,))) > 8:
         if data.levels or tags.get(PLANAR) == SEPARATE:
             raise ValueError(f"colours with more than 8 bits cannot be read exactly; {REMEDY}")
@@ -112,7 +112,8 @@ def notes_on(seen: Iterable[tuple[str, float]]) -> dict[str, dict[str, Any]]:
     for kind, text in NOTES.items():
         if kind not in most or (kind in ("grey", "colour") and most[kind] > WHITES[-1]):
             continue
-        white = most.get("white") or next((top for top in WHITES if top >= most[kind]), 0)
+        whites = (most.get("white", 0), *WHITES, most[kind])
+        white = next(white for white in whites if white >= most[kind])
         count = quantity(len(numbers[kind]), "picture")
         note = "note: " + text.format(count=count, most=most[kind], white=white)
         fields: dict[str, dict[str, Any]] = {"grey": {"data.levels": white}}

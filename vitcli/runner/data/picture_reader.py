@@ -28,7 +28,7 @@ from vitcli.runner.data import arrays
 from vitcli.runner.data.cache import Decoded, array_file, load_or_build
 from vitcli.runner.data.catalogue import IN_CHANS, DataInfo
 from vitcli.runner.data.corrections import apply_corrections, corrections_file, read_corrections
-from vitcli.runner.data.deep import Seen, notes_on, reading_fields
+from vitcli.runner.data.deep import Seen, depth_fields, notes_on
 from vitcli.runner.data.extras import read_extras
 from vitcli.runner.data.find import own_path
 from vitcli.runner.data.folds import divide, hold_out_groups
@@ -389,8 +389,8 @@ def read_own(
     corrections = read_corrections(spec.corrections, folder)
 
     more = (folder.num_val, sorted(groups.items())) if folder.num_val or groups else ()
-    more += tuple(reading_fields(spec).items())
-    parts = (folder.stamp, folder.class_names, can_read_heic(), spec.fit, *more)
+    depth = depth_fields(spec).items()
+    parts = (folder.stamp, folder.class_names, can_read_heic(), spec.fit, *more, *depth)
     file = array_file(spec.name, spec.resize, data_dir)
     build = partial(read_folder, folder, spec, groups, on_message)
     decoded = load_or_build(file, parts, build, on_message)
@@ -479,7 +479,8 @@ def read_as(spec: DataSpec, folder: PictureFolder) -> PictureFolder:
         field = "page" if spec.channels is None else "channels"
         raise ConfigError(f"data.{field}: for picture files; {spec.name} has arrays: leave it out")
     if not isinstance(spec.channels, str):
-        return replace(folder, data=spec, file_chans=len(spec.channels or "RGB"))
+        count = len(spec.channels) if spec.channels else IN_CHANS
+        return replace(folder, data=spec, file_chans=count)
     if spec.channels == "grey":
         return replace(folder, data=spec, file_chans=1)
     with contextlib.closing(_each(num_pages, folder.paths)) as counts:

@@ -10,7 +10,7 @@ import stat
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO
@@ -92,8 +92,7 @@ def num_pages(path: Path | str) -> int:
     """Return the number of pages, up to 1,000. Call it inside ``quiet_pillow``."""
     content = picture_bytes(path)
     with _explain_errors(path, content):
-        image = _open_checked(io.BytesIO(content))
-        return len(pages_of(image))
+        return len(pages_of(_open_checked(io.BytesIO(content))))
 
 
 def software_of(path: Path | str) -> str:
@@ -135,14 +134,18 @@ def _load(
     whole = _upright_size(image)
     box = central_box(*size, whole) if data.fit == "pad" else (0, 0, *size)
     image.draft(image.mode, (side, side))
+    pages: Sequence[int] = [0]
+    if image.format == "TIFF":
+        pages = pages_of(_open_checked(io.BytesIO(content)))
     if data.channels in (None, "grey"):
-        if image.format == "TIFF" and data.page is None:
-            pages = pages_of(_open_checked(io.BytesIO(content)))
-            seen += [("pages", len(pages))] if len(pages) > 1 else []
-        return [_upright(image, content, data, seen)], box
+        if len(pages) > 1 and data.page is None:
+            seen.append(("pages", len(pages)))
+        picture = _upright(image, content, data, seen)
+        if data.levels and is_wide(image) and not np.asarray(picture).any():
+            seen.append(("black", 0))
+        return [picture.convert("L") if data.channels else picture], box
     pictures, of_pages = list[Image.Image](), Seen()
-    every = data.channels == "pages"
-    for page in pages_of(_open_checked(io.BytesIO(content))) if every else data.channels:
+    for page in data.channels if isinstance(data.channels, tuple) else pages:
         _seek(image, page)
         if image.mode not in ("1", "L") and not is_wide(image):
             raise RefusedError(f"page {page} has colours ({image.mode}); a channel is a grey page")
@@ -217,8 +220,8 @@ def picture_to_draw(
 
     The picture is (H, W, 3) uint8 with sides up to ``MAX_SHOWN``; the box is (top, left, height,
     width). The picture includes the black bars of ``pad``. It is not stretched for ``stretch``, so
-    the patches of the model are not square on it. Three pages are
-    shown as RGB, of others the first.
+    the patches of the model are not square on it. Three pages are shown as RGB, of others the
+    first.
     """
     with quiet_pillow(), _explain_errors(name, content):
         images, filled = _load(content, data, size, MAX_SHOWN, Seen())
@@ -345,12 +348,10 @@ def scaled(wide: np.ndarray, levels: tuple[float, float] | None) -> np.ndarray:
         raise RefusedError("has values that are no finite numbers; replace them")
     if levels is None:
         if wide.dtype.kind == "f" or not 0 <= low <= high <= MAX_LEVEL:
-            kind = (
-                "are floating-point numbers" if wide.dtype.kind == "f" else "need more than 16 bits"
-            )
+            kind = "floating-point numbers" if wide.dtype.kind == "f" else "more than 16 bits"
             raise RefusedError(
-                f"its pixels {kind}, from {low:,.10g} to {high:,.10g}; name black and white of all"
-                f" pictures, such as -s 'data.levels=[{min(low, 0):.10g},{max(high, 1):.10g}]'"
+                f"its pixels are {kind}, from {low:,.10g} to {high:,.10g}; name black and white of"
+                f" all pictures: -s 'data.levels=[{min(low, 0):.10g},{max(high, 1):.10g}]'"
             )
         return ((wide.astype(np.int64) + 128) // 257).astype(np.uint8)
     black, white = levels
@@ -359,8 +360,6 @@ def scaled(wide: np.ndarray, levels: tuple[float, float] | None) -> np.ndarray:
             f"{percent(share, 0)} of its values are above the white of data.levels, {white:,.10g},"
             f" up to {high:,.10g}; a larger white takes another training"
         )
-    if high < black:
-        raise RefusedError(f"none of its values reaches the black of data.levels, {black:,.10g}")
     shares = (wide.astype(np.float64) - black) / (white - black)
     return (255 * shares.clip(0, 1)).round().astype(np.uint8)
 
