@@ -107,8 +107,7 @@ def command_after(
     from vitcli.runner.experiment.config import typed_changes, typed_command
 
     changes = typed_changes(fields)
-    more = {field: value for fields in found.notes.values() for field, value in fields.items()}
-    if more:
+    if more := next(filter(None, found.notes.values()), {}):  # the next one, when these are read
         return shlex.join([*typed_command("data check", folder), *changes, *typed_changes(more)])
     if found.left_out and leave_out is None:
         words = typed_command("data check", folder, "--leave-out", "copies.csv")
