@@ -7,7 +7,14 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    field_validator,
+    model_validator,
+)
 
 from vitcli.core.spec.rows import AcceptsList, Channels, Probability, Row, RowOf, Size, Spec
 from vitcli.plugin import CORE, Registry, Target, missing_for
@@ -184,7 +191,16 @@ def _as_levels(value: Any) -> Any:
 
 DEPTH_FIELDS = ("page", "channels", "levels")
 """Fields that say which values of a picture file become which pixels."""
+
+
+def _shorten_levels(levels: tuple[float, float]) -> float | list[float]:
+    return [*levels] if levels[0] else levels[1]
+
+
 MOST_PAGES = 64
+Levels = Annotated[
+    tuple[float, float], BeforeValidator(_as_levels), PlainSerializer(_shorten_levels)
+]
 PictureChannels = Literal["pages", "grey"] | tuple[int, ...]
 
 
@@ -205,7 +221,7 @@ class DataSpec(Spec):
     channels: Annotated[PictureChannels, BeforeValidator(_as_channels)] | None = None
     """Channels of picture files: ``grey`` reads one channel, ``pages`` each page of a TIFF file as
     a channel, and a list such as [0, 2] these pages, from 0. Unset reads RGB."""
-    levels: Annotated[tuple[float, float], BeforeValidator(_as_levels)] | None = None
+    levels: Levels | None = None
     """Values of black and white in pictures with more than 8 bits, the same for all; one number is
     white, and 0 black. Unset takes 0 and 65535. Values outside become black or white; a picture
     with more than 1 % above white is refused."""
