@@ -76,7 +76,7 @@ def deepen(path: Path, side: tuple[int, int]) -> None:
         {"channels": "grey", "mean": [0.5, 0.4, 0.3], "std": [0.1, 0.2, 0.3]},
     ],
 )
-def test_predict_reads_pictures_like_the_training(few, pictures, fields):
+def test_predict_fits_pictures_like_the_training(few, pictures, fields):
     for i, path in enumerate(sorted(pictures.rglob("*.png"))):
         if "fit" in fields and len(fields) == 1:
             with Image.open(path) as picture:

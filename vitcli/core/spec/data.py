@@ -7,14 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from vitcli.core.spec.rows import AcceptsList, Channels, Probability, Row, RowOf, Size, Spec
 from vitcli.plugin import CORE, Registry, Target, missing_for
@@ -193,14 +186,9 @@ DEPTH_FIELDS = ("page", "channels", "levels")
 """Fields that say which values of a picture file become which pixels."""
 
 
-def _shorten_levels(levels: tuple[float, float]) -> float | list[float]:
-    return [*levels] if levels[0] else levels[1]
-
-
 MOST_PAGES = 64
-Levels = Annotated[
-    tuple[float, float], BeforeValidator(_as_levels), PlainSerializer(_shorten_levels)
-]
+Pair = tuple[float, float]
+Levels = Annotated[Pair, BeforeValidator(_as_levels, json_schema_input_type=float | Pair)]
 PictureChannels = Literal["pages", "grey"] | tuple[int, ...]
 
 
