@@ -61,6 +61,7 @@ def png_of_colours(value: int) -> bytes:
 
 
 STACK = tiff(flat(1000), flat(2000), flat(3000))
+WIDE = tiff(flat(0, "u1", (1000, 1600)), compression="tiff_deflate")
 FIRST_WHITE = tiff(flat(1000), tiffinfo={262: 0})
 
 
@@ -120,13 +121,16 @@ NOISE = np.arange(6 * SIDE * SIDE).reshape(6, SIDE, SIDE)
         (png(SIDE, SIDE, (b"\0" + bytes(SIDE)) * SIDE, 8, 0), {"channels": "pages"}, "1 page, but"),
         (tiff(COLOURED, flat(2)), {"channels": "pages"}, "page 0 has colours"),
         (tiff(flat(1), flat(2, size=(8, 8))), {"channels": "pages"}, "page 1 has another size"),
+        (WIDE, {"channels": [0] * 64}, "its pages have over 100 megapixels"),
         (STACK, {"levels": 500}, "100 % of its values are above the white"),
     ],
 )
 def test_what_cannot_be_read_so_is_one_line_that_helps(content, fields, reason):
+    seen: list[tuple[str, float]] = []
     with quiet_pillow(), pytest.raises(InputError, match=reason) as caught:
-        decode(content, "x", (8, 8), 3, as_read(**fields))
+        decode(content, "x", (8, 8), 3, as_read(**fields), seen)
     assert "\n" not in str(caught.value)
+    assert "grey" not in dict(seen), "what is refused has no note"
 
 
 @pytest.mark.parametrize(("hot", "is_read"), [(2, True), (3, False)])

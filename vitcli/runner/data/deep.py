@@ -41,6 +41,10 @@ Seen = list[tuple[str, float]]
 """A key of ``NOTES``, or white for what a file calls so, with a number, for each picture."""
 
 
+class RefusedError(Exception):
+    """A reason for refusing a picture, without its name."""
+
+
 def depth_fields(data: DataSpec) -> dict[str, Any]:
     """Return those of ``DEPTH_FIELDS`` that are set."""
     return data.model_dump(include={*DEPTH_FIELDS}, exclude_none=True)
@@ -72,7 +76,7 @@ def pages_of(image: Image.Image) -> list[int]:
 
 
 def look_at(image: Image.Image, is_deep_png: bool, data: DataSpec) -> Seen:
-    """Return what a loaded page has that is not read; raise ValueError if it is read wrong."""
+    """Return what a loaded page has that is not read; refuse a page that would be read wrong."""
     tags: Mapping[int, Any] = image.tag_v2 if isinstance(image, TiffImageFile) else {}
     seen = Seen()
     if (channels := tags.get(SAMPLES, 1)) > len(image.getbands()):
@@ -83,7 +87,7 @@ def look_at(image: Image.Image, is_deep_png: bool, data: DataSpec) -> Seen:
             seen.append(("white", int(np.max(tags.get(MOST_VALUE, 0)))))
     elif is_deep_png or max(tags.get(BITS, (8,))) > 8:
         if data.levels or tags.get(PLANAR) == SEPARATE:
-            raise ValueError(f"colours with more than 8 bits cannot be read exactly; {REMEDY}")
+            raise RefusedError(f"colours with more than 8 bits cannot be read exactly; {REMEDY}")
         seen.append(("colour", 256 * np.asarray(image.convert("RGB")).max().item() + 255))
     return seen
 

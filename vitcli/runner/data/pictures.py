@@ -29,6 +29,7 @@ from vitcli.runner.data.deep import (
     PHOTOMETRIC,
     WHITE_IS_ZERO,
     WIDTH,
+    RefusedError,
     Seen,
     describe_tiff,
     is_wide,
@@ -145,7 +146,10 @@ def _load(
             seen.append(("black", 0))
         return [picture.convert("L") if data.channels else picture], box
     pictures, of_pages = list[Image.Image](), Seen()
-    for page in data.channels if isinstance(data.channels, tuple) else pages:
+    pages = data.channels if isinstance(data.channels, tuple) else pages
+    if len(pages) * whole[0] * whole[1] > MAX_PIXELS:
+        raise RefusedError(f"its pages have over {MAX_PIXELS // 10**6} megapixels; {SMALLER}")
+    for page in pages:
         _seek(image, page)
         if image.mode not in ("1", "L") and not is_wide(image):
             raise RefusedError(f"page {page} has colours ({image.mode}); a channel is a grey page")
@@ -170,11 +174,8 @@ def _upright(image: Image.Image, content: bytes, data: DataSpec, seen: Seen) -> 
     image.load()
     turn = TURNS.get(_orientation(image))
     is_inverted = image.format == "TIFF" and image.getexif().get(PHOTOMETRIC) == WHITE_IS_ZERO
-    try:
-        seen += look_at(image, image.format == "PNG" and content[24] > 8, data)
-    except ValueError as error:
-        raise RefusedError(str(error)) from error
     picture = _to_eight_bits(image, data.levels)
+    seen += look_at(image, image.format == "PNG" and content[24] > 8, data)
     if is_inverted and image.mode.startswith("I;16"):  # Pillow inverts 8 bits itself
         picture = ImageOps.invert(picture)
     return picture if turn is None else picture.transpose(turn)
@@ -362,10 +363,6 @@ def scaled(wide: np.ndarray, levels: tuple[float, float] | None) -> np.ndarray:
         )
     shares = (wide.astype(np.float64) - black) / (white - black)
     return (255 * shares.clip(0, 1)).round().astype(np.uint8)
-
-
-class RefusedError(Exception):
-    """A reason for refusing a picture, without its name."""
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from vitcli.core.data.source import PORTION, DataSet, Images
 from vitcli.runner.data.arrays import arranged
-from vitcli.runner.data.deep import Seen
+from vitcli.runner.data.deep import RefusedError, Seen
 from vitcli.runner.data.labels import not_used, refuse_names, without_blanks
 from vitcli.runner.data.listing import (
     SPLITS,
@@ -29,7 +29,7 @@ from vitcli.runner.data.listing import (
     split_of,
     splits_in_order,
 )
-from vitcli.runner.data.pictures import MAX_BYTES, MAX_PIXELS, RefusedError, scaled
+from vitcli.runner.data.pictures import MAX_BYTES, MAX_PIXELS, scaled
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import composed, printable, quantity
 
