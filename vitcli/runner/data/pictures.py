@@ -200,8 +200,8 @@ def decode(
     if data.channels in (None, "grey") and in_chans not in (1, 3):
         raise ConfigError(f"pictures have 1 or 3 channels, model.in_chans is {in_chans}")
     with _explain_errors(name, content):
-        seen = Seen() if seen is None else seen
-        images, (top, left, height, width) = _load(content, data, size, 2 * max(size), seen)
+        facts = Seen()
+        images, (top, left, height, width) = _load(content, data, size, 2 * max(size), facts)
         mode = "RGB" if in_chans == 3 and data.channels is None else "L"
         shrunk = [_shrink(image, (height, width), mode, data.fit) for image in images]
         if len(shrunk) == 1 and in_chans == 3 and data.channels not in (None, "pages"):
@@ -209,6 +209,8 @@ def decode(
         pixels = np.dstack([np.asarray(image) for image in shrunk])
         if pixels.shape[2] != in_chans:
             raise RefusedError(f"has {quantity(len(images), 'page')}, but {in_chans} are needed")
+        if seen is not None:
+            seen += facts
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     bars = (left, size[1] - width - left, top, size[0] - height - top)
     return F.pad(stretch_to_size(tensor, (height, width)), bars)[0]
