@@ -189,6 +189,10 @@ def notes(spec: DataSpec) -> list[str]:
     ]
 
 
+SMALL = flat(9, "u1", (8, 8))
+SMALL.encoderinfo = {"tiffinfo": {254: 1}}  # a smaller copy of another page
+
+
 @pytest.mark.parametrize(
     ("content", "fields", "expected"),
     [
@@ -206,6 +210,9 @@ def notes(spec: DataSpec) -> list[str]:
         (png_of_colours(40_000), {}, []),
         (tiff(flat(99, "u1")), {}, []),
         (tiff(COLOURED), {}, []),
+        (tiff(COLOURED.convert("RGBX")), {}, ["10 pictures with up to 4 in one page"]),
+        (tiff(flat(9, "u1"), SMALL), {}, []),
+        (tiff(flat(9, "u1"), SMALL, flat(8, "u1")), {}, ["10 pictures with up to 2; "]),
     ],
 )
 def test_what_is_not_read_is_noted_with_the_field_to_type(content, fields, expected, tmp_path):
@@ -227,6 +234,15 @@ def test_what_is_not_read_is_noted_with_the_field_to_type(content, fields, expec
 def test_the_number_of_channels_is_known_before_and_after_decoding(fields, in_chans, tmp_path):
     spec = DataSpec(name=folder(tmp_path / "p", STACK), allow_leaks=True, **fields)
     assert describe_data(spec).in_chans == load_data(spec).in_chans == in_chans
+
+
+def test_pages_have_a_size_of_their_own_and_a_limited_number(tmp_path):
+    content = tiff(flat(9, "u1"), flat(9, "u1", (8, 12)))
+    spec = DataSpec(name=folder(tmp_path / "p", content), page=1)
+    assert describe_data(spec).img_size == (8, 12)
+    many = folder(tmp_path / "many", tiff(*[flat(9, "u1")] * 65))
+    with pytest.raises(ConfigError, match="65 pages, at most 64; choose some"):
+        describe_data(DataSpec(name=many, channels="pages"))
 
 
 def test_arrays_of_16_bits_are_scaled_by_levels_and_have_no_pages(tmp_path):
