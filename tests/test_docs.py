@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from PIL import Image
@@ -184,6 +185,11 @@ def trained(here, workshop) -> Path:
     for old, new in {"dark": "beech", "bright": "red oak"}.items():
         for split in ("train", "test"):
             shutil.copytree(pictures / split / old, here / "my leaves" / split / new)
+    for number, values in enumerate(np.random.default_rng(0).integers(0, 4096, (20, 12, 12), "u2")):
+        folder = Path("cells") / ("control", "treated")[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        pages = [Image.fromarray(page) for page in (values, values // 2, 4095 - values)]
+        pages[0].save(folder / f"{number}.tif", save_all=True, append_images=pages[1:])
     Path("corrections.csv").write_text("file,label\ntrain/dark/1.png,bright\n")
     Path("copies.csv").write_text("file,label\ntest/beech/1.png,\n")
     paths = [str(path.relative_to(here)) for path in sorted(pictures.glob("*/*/*.png"))]

@@ -58,6 +58,27 @@ def test_a_fit_is_used_by_both_commands(mapped_run):
     assert found["crop"] != found["pad"] != found["stretch"] != found["crop"]
 
 
+def test_both_commands_read_pages_and_levels_as_the_training_and_say_what_is_left(
+    mapped_run, copy_of_run, here
+):
+    values = np.random.default_rng(0).integers(0, 4096, (12, 12), dtype="u2")
+    pages = [Image.fromarray(page) for page in (values, 4095 - values)]
+    pages[0].save("x.tif", save_all=True, append_images=pages[1:])
+    fields = {"data.channels": "grey", "data.levels": 4095}
+    read = copy_of_run(here / "read", CLS | fields | {"train.epochs": 0})
+    for run, num_notes in ((mapped_run, 2), (read, 1)):
+        said(0, "attn-map", run, "x.tif", "-o", "x.json")
+        explanation = document("attn-map", run, "x.tif", "-o", "x.png")
+        best = document("predict", run, "x.tif")
+        assert explanation["notes"] == best["notes"]
+        assert len(best["notes"]) == num_notes
+        row = explanation["pictures"][0]
+        assert best["top"][0]["class"] == row["class"]
+        assert best["top"][0]["probability"] == pytest.approx(row["probability"], rel=1e-4)
+    words = ("attn-map", read, "x.tif", "--format", "html", "--live")
+    assert "has data.channels; leave out --live" in said(2, *words)
+
+
 def test_without_cls_the_method_that_fits_is_taken_or_named(copy_of_run, here):
     words = (copy_of_run(here / "run", {"train.epochs": 1}), save_picture("x.png", (8, 8)))
     assert written(*words)["method"] == "grad-rollout"

@@ -113,6 +113,8 @@ def predict(
         if prediction.error:
             failures.append(InputError(prediction.error))
             say_all([] if is_single else [f"error: {prediction.error}"])
+    notes += (seen := classifier.notes())
+    say_all(seen if is_printed else [])
     shown = top or (NUM_TOP if is_single else 1)
     report = report_of(classifier.source, rows, shown, judged)
     if answers:
@@ -129,6 +131,7 @@ def show_answers(
 ) -> None:
     """Print what a task says of pictures that have no likeliest class."""
     from vitcli.cli.live import counted
+    from vitcli.runner.data.deep import notes_on
     from vitcli.runner.data.folder import picture_files
     from vitcli.runner.evaluate.answers import to_line
     from vitcli.runner.evaluate.predict import describe_model, report_of_answers
@@ -136,6 +139,7 @@ def show_answers(
     say(describe_model(predictor.run, predictor.spec))
     files = picture_files(images, say)
     rows = list(counted(predictor.answer_each(files, fit), len(files), "predicting"))
+    notes += notes_on(predictor.seen)
     if predictor.task and predictor.task.caveat:
         notes.append(f"note: {predictor.task.caveat}")
     failures = [InputError(row["error"]) for row in rows if row["error"]]

@@ -114,6 +114,37 @@ def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictur
     assert [text for text in told if "no test picture of 'dark'" in text]
 
 
+def test_pages_and_levels_that_are_not_read_are_problems_until_their_fields_are_typed(pictures):
+    for path in pictures.rglob("*.png"):
+        values = np.asarray(Image.open(path).convert("L")).astype("u2") * 16
+        pages = [Image.fromarray(page) for page in (values * 0 + 7, values)]
+        pages[0].save(path, "TIFF", save_all=True, append_images=pages[1:])
+    code, out, _ = vitcli("check", "pictures", "--json")
+    found = json.loads(out)
+    assert code == 6
+    assert [row["problem"][:24] for row in found["not_read"]] == [
+        "only the first page is r",
+        "the 16-bit values of 104",
+    ]
+    words = shlex.split(found["next"][0])[2:]
+    assert words == ["check", "pictures", "-s", "data.channels=pages"]
+    code, out, _ = vitcli(*words, "--json")
+    assert (code, len(json.loads(out)["not_read"])) == (6, 1)
+    words = shlex.split(json.loads(out)["next"][0])[2:]
+    assert words[-3:] == ["data.channels=pages", "-s", "data.levels=4095"]
+    code, out, _ = vitcli(*words, "--json", "--page", "page.html")
+    found = json.loads(out)
+    assert (code, found["num_problems"], found["not_read"]) == (0, 0, [])
+    assert found["next"] == [
+        "vitcli train quickstart --data imagefolder:pictures -s data.channels=pages"
+        " -s data.levels=4095"
+    ]
+    assert "data check takes data.page" in said(
+        2, "data", "check", "pictures", "-s", "data.fit=pad"
+    )
+    assert "white, such as 4095" in said(2, "data", "check", "pictures", "-s", "data.levels=x")
+
+
 @pytest.mark.parametrize(
     ("option", "file", "content"),
     [

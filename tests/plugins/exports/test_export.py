@@ -144,6 +144,16 @@ def test_a_picture_prepared_by_the_metadata_gives_the_logits_of_predict(here):
     np.testing.assert_allclose(shares - shares.mean(), scaled - scaled.mean(), atol=1e-4)
 
 
+def test_the_metadata_name_fields_that_change_how_values_become_pixels(here):
+    data = DATA | {"name": "imagefolder:x", "channels": "pages", "levels": (0, 4095)}
+    untrained_run(here / "run", MODELS["vit"], data=data)
+    said(0, "export", "run", "--format", "safetensors", "-o", "model.safetensors")
+    with safetensors.safe_open("model.safetensors", "pt") as content:
+        how = json.loads(content.metadata()["preprocessing"])
+    assert (how["channels"], how["levels"]) == ("pages", [0, 4095])
+    assert "page" not in how
+
+
 @pytest.mark.parametrize("name", quick("vit", "resnet18", "attention performer"))
 def test_weights_are_read_back(here, name):
     """A plain ViT has the names of timm, all other models have their own."""

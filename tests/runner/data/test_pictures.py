@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from vitcli.core.spec import DataSpec
 from vitcli.runner.data import pictures
 from vitcli.runner.data.arrays import stretch_to_size
 from vitcli.runner.data.folder import picture_files
@@ -28,8 +29,12 @@ RED, WHITE = (255, 0, 0), (255, 255, 255)
 ORIENTATION = 0x0112
 
 
+def fitted(fit: str) -> DataSpec:
+    return DataSpec(name="imagefolder:x", fit=fit)
+
+
 def read_picture(path, *, size: tuple[int, int], in_chans: int = 3, fit: str = "crop"):
-    (picture,) = read_each([str(path)], size, in_chans, fit)
+    (picture,) = read_each([str(path)], size, in_chans, fitted(fit))
     if isinstance(picture, InputError):
         raise picture
     return picture
@@ -267,7 +272,7 @@ KINDS = {
 def difference(picture, fit: str, shown_fit: str, size: tuple[int, int]) -> float:
     """Mean difference between what a model sees and the box of what is shown, 0 to 255."""
     content = picture.read_bytes()
-    pixels, (top, left, height, width) = picture_to_draw(content, picture, size, shown_fit)
+    pixels, (top, left, height, width) = picture_to_draw(content, picture, size, fitted(shown_fit))
     box = torch.from_numpy(pixels[top : top + height, left : left + width]).permute(2, 0, 1)
     seen = read_picture(picture, size=size, fit=fit)
     return (seen.float() - stretch_to_size(box[None], size)[0]).abs().mean().item()

@@ -56,12 +56,35 @@ def test_a_small_folder_is_trained_in_smaller_batches_and_continued(few, here):
     assert calm.result["test_loss"] == auto["test_loss"] == named["test_loss"]
 
 
-@pytest.mark.parametrize("fit", ["crop", "pad"])
-def test_predict_fits_pictures_like_the_training(few, pictures, fit):
+def deepen(path: Path, side: tuple[int, int]) -> None:
+    """Replace a picture by a TIFF file of two grey pages: its values with 12 bits, and the rest."""
+    with Image.open(path) as picture:
+        values = np.asarray(picture.convert("L").resize(side)).astype("u2") * 16
+    pages = [Image.fromarray(page) for page in (values, 4095 - values)]
+    pages[0].save(path, "TIFF", save_all=True, append_images=pages[1:])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"fit": "crop"},
+        {"fit": "pad"},
+        {"fit": "pad", "channels": "pages", "levels": [100, 4095]},
+        {"fit": "stretch", "channels": [1], "levels": 4095},
+        {"page": 1, "levels": 4095},
+        {"channels": [1], "levels": 4095, "mean": [0.5, 0.4, 0.3], "std": [0.1, 0.2, 0.3]},
+        {"channels": "grey", "mean": [0.5, 0.4, 0.3], "std": [0.1, 0.2, 0.3]},
+    ],
+)
+def test_predict_fits_pictures_like_the_training(few, pictures, fields):
     for i, path in enumerate(sorted(pictures.rglob("*.png"))):
-        with Image.open(path) as picture:
-            picture.resize((40 + i % 3, 20)).save(path)
-    run = train(few, {"data.fit": fit, "train.epochs": 1}).folder
+        if "fit" in fields and len(fields) == 1:
+            with Image.open(path) as picture:
+                picture.resize((40 + i % 3, 20)).save(path)
+        elif "levels" in fields:
+            deepen(path, (40 + i % 3, 20))
+    changes = {f"data.{field}": value for field, value in fields.items()}
+    run = train(few, changes | {"train.epochs": 1}).folder
     spec = run.spec()
     names = load_data(spec.data).test.names
     with np.load(run.path / "predictions.npz") as stored:

@@ -5,9 +5,9 @@ Own pictures are ``PREFIX:PATH``, with one row of ``DATA_READERS`` for each pref
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from vitcli.core.spec.rows import AcceptsList, Channels, Probability, Row, RowOf, Size, Spec
 from vitcli.plugin import CORE, Registry, Target, missing_for
@@ -166,6 +166,32 @@ def _check_std(std: tuple[float, ...]) -> tuple[float, ...]:
     return std
 
 
+def _as_channels(value: Any) -> Any:
+    pages = tuple(value) if isinstance(value, list | tuple) else ()
+    if value not in ("pages", "grey") and (
+        not 1 <= len(pages) <= MOST_PAGES or any(type(n) is not int or n < 0 for n in pages)
+    ):
+        raise ValueError(f"grey, pages, or a list of pages from 0, such as [0, 2], got {value!r}")
+    return pages or value
+
+
+def _as_levels(value: Any) -> Any:
+    levels = tuple(value) if isinstance(value, list | tuple) else (0, value)
+    if [type(v) in (int, float) for v in levels] != [True] * 2 or not levels[0] < levels[1]:
+        raise ValueError(f"white, such as 4095, or [black, white], got {value!r}")
+    return levels
+
+
+DEPTH_FIELDS = ("page", "channels", "levels")
+"""Fields that say which values of a picture file become which pixels."""
+
+
+MOST_PAGES = 64
+Pair = tuple[float, float]
+Levels = Annotated[Pair, BeforeValidator(_as_levels, json_schema_input_type=float | Pair)]
+PictureChannels = Literal["pages", "grey"] | tuple[int, ...]
+
+
 class DataSpec(Spec):
     """The data set, its preprocessing and its augmentation."""
 
@@ -178,6 +204,15 @@ class DataSpec(Spec):
     fit: Literal["crop", "pad", "stretch"] = "crop"
     """How pictures of a folder take this shape: ``crop`` keeps the largest central part, ``pad``
     adds black bars, ``stretch`` changes the aspect."""
+    page: int | None = Field(None, ge=0)
+    """Page of a picture file with several, such as TIFF, from 0. Unset reads the first one."""
+    channels: Annotated[PictureChannels, BeforeValidator(_as_channels)] | None = None
+    """Channels of picture files: ``grey`` reads one channel, ``pages`` each page of a TIFF file as
+    a channel, and a list such as [0, 2] these pages, from 0. Unset reads RGB."""
+    levels: Levels | None = None
+    """Values of black and white in pictures with more than 8 bits, the same for all; one number is
+    white, and 0 black. Unset takes 0 and 65535. Values outside become black or white; a picture
+    with more than 1 % above white is refused."""
     val_split: Annotated[int | float, AfterValidator(_count_or_share)] = Field(0, ge=0)
     """Number of training images held out for validation, or their share below 1; the same share of
     each class, chosen by content. 0 holds out none. If your own pictures have a validation split of
@@ -222,11 +257,13 @@ class DataSpec(Spec):
     @model_validator(mode="after")
     def _check_own_pictures(self) -> Self:
         own = ("skip_bad", "allow_leaks", "corrections", "fit", "group")
-        for field in own if self.name in DATA_SETS else ():
+        for field in (*own, *DEPTH_FIELDS) if self.name in DATA_SETS else ():
             if getattr(self, field) != type(self).model_fields[field].default:
                 raise ValueError(
                     f"{field} is for your own pictures ({list_own()}), not {self.name}"
                 )
+        if self.page is not None and self.channels not in (None, "grey"):
+            raise ValueError(f"page and channels both choose pages; leave out page: {self.page}")
         return self
 
     def num_val(self, num_train: int) -> int:

@@ -4,9 +4,10 @@ import io
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from PIL import Image
@@ -17,6 +18,7 @@ from vitcli.runner.data.arrays import Size, require_memory
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import CORRECTIONS
+from vitcli.runner.data.deep import Seen, notes_on
 from vitcli.runner.data.extras import images_by_class
 from vitcli.runner.data.folds import keep_sides
 from vitcli.runner.data.labels import names_alike
@@ -64,6 +66,8 @@ class FolderCheck:
     pairs: picture_reader.Pairs
     """Kind of ``GROUPS`` -> the names of two pictures each."""
     images: Images
+    notes: Mapping[str, Mapping[str, Any]]
+    """What the files hold that is not read, and the fields that would read it."""
     is_compared: bool
     """Whether pictures that look alike were searched for; too many pictures take too long."""
     known: Mapping[str, str]
@@ -93,7 +97,7 @@ class FolderCheck:
     def num_problems(self) -> int:
         pairs = sum(len(self.pairs[row]) for row in PROBLEMS)
         others = [*self.unreadable, *self.untested, *self.names_alike, *self.seen]
-        return pairs + len(others)
+        return pairs + len(others) + len(self.notes)
 
     @property
     def left_out(self) -> list[str]:
@@ -153,8 +157,9 @@ def check_folder(
     sizes = Counter(picture_reader.sizes_of(folder))
     size = picture_reader.natural_size(sizes)
     require_memory(len(folder.paths), folder.in_chans, size)
-    images, failures = picture_reader.read_labelled(folder, size, folder.in_chans, on_message)
-    groups = group_of(folder, None)
+    seen = Seen()
+    images, failures = picture_reader.read_labelled(folder, size, folder.in_chans, on_message, seen)
+    groups = group_of(folder, folder.data.group)
     digests = content_digests(folder, failures)
     train, test, val, pairs = picture_reader.split_folder(folder, images, digests, groups)
     contents = picture_reader.contents_of(folder, digests)
@@ -167,9 +172,8 @@ def check_folder(
         train = sorted({*rows} - {*test})
         pairs = picture_reader.same_pictures(*picture_reader.parts_of(images, train, test, val))
     if len({height / width for height, width in sizes}) > 1:
-        stretched, _ = picture_reader.read_labelled(
-            folder, size, folder.in_chans, on_message, "stretch"
-        )
+        whole = replace(folder, data=folder.data.model_copy(update={"fit": "stretch"}))
+        stretched, _ = picture_reader.read_labelled(whole, size, folder.in_chans, on_message)
         parts = picture_reader.parts_of(stretched, train, test, val)
         for row, found in picture_reader.same_pictures(*parts).items():
             named = {first for first, _ in pairs[row]}
@@ -192,6 +196,7 @@ def check_folder(
         images=images,
         unreadable=list(failures.values()),
         pairs=pairs,
+        notes=notes_on(seen),
         is_compared=is_compared,
         known=known,
     )
@@ -228,12 +233,13 @@ def page(check: FolderCheck) -> str:
 
 
 def _thumbnail(check: FolderCheck, row: int) -> str:
-    if check.folder.arrays:
+    if check.folder.arrays or check.folder.in_chans != IN_CHANS:
         shown = to_rgb(check.images.pixels[row : row + 1])[0]
     else:
         path = check.folder.paths[row]
         with quiet_pillow():
-            pixels = decode(picture_bytes(path), path, (SIDE, SIDE), IN_CHANS, "pad")
+            data = check.folder.data.model_copy(update={"fit": "pad"})
+            pixels = decode(picture_bytes(path), path, (SIDE, SIDE), IN_CHANS, data)
         shown = pixels.permute(1, 2, 0).numpy()
     with io.BytesIO() as file:
         Image.fromarray(shown).save(file, "JPEG", quality=85)

@@ -2,9 +2,10 @@
 
 import shlex
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -12,7 +13,7 @@ from vitcli.cli import complete
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.data import class_counts, size_of
 from vitcli.cli.options import Format, with_code, with_example
-from vitcli.runner.errors import CheckError
+from vitcli.runner.errors import CheckError, ConfigError
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, facts_of, hidden
 from vitcli.runner.text import quantity
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 NUM_LISTED = 20
 SEEN = "Held-out pictures that the run was trained on"
+FIELDS = ("page", "channels", "levels", "group")
+"""Fields of ``data`` that a check takes."""
 
 
 @with_example("vitcli data check pictures --page check.html --leave-out copies.csv")
@@ -56,6 +59,16 @@ def check(
             autocompletion=complete.run,
         ),
     ] = None,
+    changes: Annotated[
+        list[str] | None,
+        Option(
+            "--set",
+            "-s",
+            metavar="FIELD=VALUE",
+            help="Read the pictures as a training would with this field: data.page, data.channels,"
+            " data.levels or data.group.",
+        ),
+    ] = None,
     form: Format = "text",
 ) -> None:
     """Look for problems of your own pictures before a training.
@@ -68,7 +81,8 @@ def check(
     from vitcli.plugins.data_check import check as checked
     from vitcli.runner import files
     from vitcli.runner.data.find import check_name, own_path
-    from vitcli.runner.data.picture_reader import list_pictures
+    from vitcli.runner.data.picture_reader import list_pictures, read_as
+    from vitcli.runner.experiment.config import load_experiment, parse_sets
 
     for path in filter(None, (page, leave_out)):
         files.require_folder(path)
@@ -77,14 +91,18 @@ def check(
         check_name(folder, takes_code=True)
     name = folder if own_path(folder) else f"imagefolder:{folder}"
     kept = {} if against is None else checked.sides_of(against)
-    found = checked.check_folder(list_pictures(name), say, kept)
+    fields = parse_sets(changes)
+    if strange := sorted(fields.keys() - {f"data.{field}" for field in FIELDS}):
+        raise ConfigError(f"-s {strange[0]}: data check takes data.{', data.'.join(FIELDS)}")
+    spec = load_experiment("finetune", {"data.name": name, **fields}).spec.data
+    found = checked.check_folder(read_as(spec, list_pictures(name)), say, kept)
     if page is not None:
         with files.errors_name(page):
             files.commit(page, checked.page(found).encode())
     if leave_out is not None and found.left_out:
         with files.errors_name(leave_out):
             files.commit(leave_out, checked.corrections(found).encode())
-    following = command_after(folder, name, found, leave_out, against)
+    following = command_after(folder, name, found, leave_out, against, fields)
     written = [path for path in (page, leave_out if found.left_out else None) if path]
     report = check_report(found, against)
     emit_report(replace(report, files=written, next=[following]), form)
@@ -94,14 +112,25 @@ def check(
 
 
 def command_after(
-    folder: str, name: str, found: "FolderCheck", leave_out: Path | None, against: str | None
+    folder: str,
+    name: str,
+    found: "FolderCheck",
+    leave_out: Path | None,
+    against: str | None,
+    fields: Mapping[str, Any],
 ) -> str:
     from vitcli.runner.experiment.config import typed_changes, typed_command
 
+    changes = typed_changes(fields)
+    of_run = ["--against", against] if against else []
+    if more := next(filter(None, found.notes.values()), {}):  # the next one, when these are read
+        words = [*typed_command("data check", folder), *changes, *typed_changes(more)]
+        return shlex.join([*words, *of_run])
     if found.left_out and leave_out is None:
         words = typed_command("data check", folder, "--leave-out", "copies.csv")
-        return shlex.join([*words, *(("--against", against) if against else ())])
-    words = typed_command("train", "finetune", "--data", name)
+        return shlex.join([*words, *changes, *of_run])
+    preset = "finetune" if found.folder.in_chans in (1, 3) else "quickstart"
+    words = [*typed_command("train", preset, "--data", name), *changes]
     words += ["--init", against] if against else []
     words += ["--skip-bad"] if found.unreadable else []
     words += typed_changes({"data.corrections": str(leave_out)}) if found.left_out else []
@@ -140,6 +169,7 @@ def check_report(found: "FolderCheck", against: str | None) -> Report:
         for first, second in found.pairs[kind]
     ]
     unreadable = [{"problem": problem} for problem in found.unreadable]
+    not_read = [{"problem": note.removeprefix("note: ")} for note in found.notes]
     stay = {name for name, _ in found.pairs["near"]} - {*found.left_out}
     notes = {
         f"{len(stay):,} of the test pictures that look alike stay in any case: they look like a"
@@ -168,6 +198,7 @@ def check_report(found: "FolderCheck", against: str | None) -> Report:
         tables=[
             DataTable("pairs", ["kind", "picture", "other"], pairs, most=NUM_LISTED),
             DataTable("unreadable", ["problem"], unreadable, most=NUM_LISTED),
+            DataTable("not_read", ["problem"], not_read),
             class_counts(found.counts(), "held out" if found.folder.num_test is None else "test"),
             DataTable("sizes", ["height", "width", "pictures"], sizes, most=NUM_LISTED),
             *tables_of_run(found if against else None),

@@ -19,7 +19,7 @@ from vitcli.core.generated.data_sets import generated_set
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import SelfAttention, Softmax
 from vitcli.core.nn.block import Branch
-from vitcli.core.spec import GENERATED
+from vitcli.core.spec import GENERATED, DataSpec
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
@@ -127,7 +127,8 @@ def load_subject(
         name = f"a drawn {label} of the data set {drawn} (another: type a picture file)"
         content = png(test.pixels[0].permute(1, 2, 0))
     with quiet_pillow():
-        seen = decode(content, name, predictor.size, predictor.in_chans, data.fit)
+        how = data if image is not None else DataSpec()
+        seen = decode(content, name, predictor.size, predictor.in_chans, how)
     return run_on_picture(predictor, seen, name)
 
 

@@ -22,6 +22,7 @@ from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import DATA_SETS, FAMILIES, ExperimentSpec
 from vitcli.plugins.exports.recipe import STEPS
 from vitcli.plugins.weights import tensors as weights
+from vitcli.runner.data.deep import depth_fields
 from vitcli.runner.errors import CheckError, ConfigError, InputError
 from vitcli.runner.evaluate.weights import final_step, load_model
 from vitcli.runner.files import (
@@ -96,8 +97,10 @@ class TrainedModel:
         """Return the steps from a picture file to pixels, as ``recipe.prepare`` does them."""
         channels, height, width = self.encoder.image_shape
         colours = {1: "grey", 3: "RGB"}.get(channels, "not for picture files")
+        if (data := self.spec.data).channels is not None:
+            colours = "grey" if data.channels == "grey" else "a channel for each page"
         size = {"height": height, "width": width}
-        return STEPS | {"fit": self.spec.data.fit, "colours": colours} | size
+        return STEPS | {"fit": data.fit, "colours": colours} | depth_fields(data) | size
 
     def metadata(self) -> dict[str, str]:
         """Return what a program needs to use the file, as texts; lists and the model as JSON."""

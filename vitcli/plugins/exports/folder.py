@@ -110,7 +110,7 @@ def compare_recipe(model: export.TrainedModel, draft: Path, folder: Path) -> flo
     differences = []
     with quiet_pillow():
         for content in example_pictures():
-            pixels = decode(content, "example", (size[0], size[1]), channels, data.fit)
+            pixels = decode(content, "example", (size[0], size[1]), channels, data)
             logits = model.encoder(((pixels / 255 - mean) / std)[None])[0]
             shares = (logits / steps.get("temperature", 1)).softmax(0).numpy()
             answer = recipe.classify(session, steps, io.BytesIO(content))

@@ -21,6 +21,7 @@ from vitcli.core.data.source import Images, evenly_spaced
 from vitcli.core.inspect.maps import METHODS, MapRequest, default_method, states_all
 from vitcli.core.metrics.linear_probe import HELD_OUT, cross_validated
 from vitcli.core.models.image_model import MappedModel
+from vitcli.core.spec import DataSpec
 from vitcli.runner.attn_map.overlay import OPACITY, map_scale
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import read_corrections
@@ -268,7 +269,7 @@ def write_review(
     verb = "train -s data.corrections=corrections.csv"
     classes = found.data.class_names
     cards = {
-        kind: [_card(doubt, review["method"], data.fit, root) for doubt in doubts]
+        kind: [_card(doubt, review["method"], data, root) for doubt in doubts]
         for kind, doubts in lists.items()
     }
     script = pages.source("review.js")
@@ -297,12 +298,12 @@ def write_review(
     return path
 
 
-def _card(doubt: Doubt, method: str | None, fit: str, root: Path | None) -> dict[str, Any]:
+def _card(doubt: Doubt, method: str | None, data: DataSpec, root: Path | None) -> dict[str, Any]:
     picture, size = to_rgb(doubt.pixels[None])[0], (doubt.pixels.shape[1], doubt.pixels.shape[2])
     box = (0, 0, *size)
     with contextlib.suppress(InputError):  # the file is gone, or its name has control characters
         if root is not None:
-            picture, box = picture_to_draw(picture_bytes(root / doubt.name), doubt.name, size, fit)
+            picture, box = picture_to_draw(picture_bytes(root / doubt.name), doubt.name, size, data)
     heat = None
     if method is not None and doubt.heat is not None:
         heat = _map(method, doubt.heat.numpy(), picture, box)

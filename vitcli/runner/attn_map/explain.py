@@ -144,7 +144,7 @@ class Explainer:
                 raise ConfigError(
                     f"--method {self.method} does not take --{option}; these methods do: {others}"
                 )
-        self.class_name, self.fit = class_name, fit or predictor.spec.data.fit
+        self.class_name, self.data = class_name, predictor.read_as(fit)
         self.heads = self._check_heads(heads)
         self.average_heads = average_heads and self.method in METHODS_BY_HEAD
         self.query = None
@@ -199,8 +199,9 @@ class Explainer:
         content = picture_bytes(path)
         predictor = self.predictor
         with quiet_pillow():
-            pixels = decode(content, path, predictor.size, predictor.in_chans, self.fit)
-        picture, box = picture_to_draw(content, path, predictor.size, self.fit)
+            shape = predictor.size, predictor.in_chans
+            pixels = decode(content, path, *shape, self.data, predictor.seen)
+        picture, box = picture_to_draw(content, path, predictor.size, self.data)
         data, device = predictor.spec.data, predictor.device
         mean, std = (torch.tensor(row, device=device) for row in (data.mean, data.std))
         batch = normalize(pixels[None].to(device), mean, std)
@@ -216,7 +217,7 @@ class Explainer:
             path=path,
             picture=picture,
             box=box,
-            fit=self.fit,
+            fit=self.data.fit,
             batch=batch,
             label=predictor.names[best] if self.classifies else None,
             probability=shares[best].item() if self.classifies else None,

@@ -41,6 +41,8 @@ class Decoded:
     same: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
     """Row of ``SAME`` -> the names of two pictures of a folder that look the same."""
     kept_area: float = 1.0
+    notes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Notes of ``notes_on``, with the fields that would read what they name."""
     unusable_extras: Mapping[str, str] = field(default_factory=dict)
     """Row of ``EXTRAS`` -> why the folder has no tensor of it, although it has such files."""
 

@@ -12,6 +12,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vitcli.core.spec import DataSpec
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.labels import same_group
 from vitcli.runner.errors import InputError
@@ -53,11 +54,14 @@ class PictureFolder:
     facts: str = ""
     """What changes when a table changes that describes the pictures."""
     notes: tuple[str, ...] = ()
+    data: DataSpec = field(default_factory=DataSpec)
+    """How the pictures are read: its ``fit``, ``page``, ``channels`` and ``levels``."""
+    file_chans: int = IN_CHANS
+    """Number of channels of picture files."""
 
     @property
     def in_chans(self) -> int:
-        """Return the number of channels at which the pictures are read: files as RGB."""
-        return self.arrays[0].shape[1] if self.arrays else IN_CHANS
+        return self.arrays[0].shape[1] if self.arrays else self.file_chans
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -141,7 +141,8 @@ def _finish(spec: DataSpec, data: DataSet, place: str) -> DataSet:
 
 
 def _is_coloured(spec: DataSpec) -> bool:
-    return spec.mean is not None and spec.std is not None and len(spec.mean) == IN_CHANS
+    given = spec.mean is not None and spec.std is not None and len(spec.mean) == IN_CHANS
+    return given and spec.channels != "pages"
 
 
 def _coloured(images: Images) -> Images:

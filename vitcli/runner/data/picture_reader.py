@@ -22,12 +22,13 @@ from torch import Tensor
 
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import DATA_READERS, DataSpec
-from vitcli.core.spec.data import DataReader
+from vitcli.core.spec.data import MOST_PAGES, DataReader
 from vitcli.plugin import commands, load_target
 from vitcli.runner.data import arrays
 from vitcli.runner.data.cache import Decoded, array_file, load_or_build
-from vitcli.runner.data.catalogue import DataInfo
+from vitcli.runner.data.catalogue import IN_CHANS, DataInfo
 from vitcli.runner.data.corrections import apply_corrections, corrections_file, read_corrections
+from vitcli.runner.data.deep import Seen, depth_fields, notes_on
 from vitcli.runner.data.extras import images_by_class, read_extras
 from vitcli.runner.data.find import own_path
 from vitcli.runner.data.folds import divide, hold_out_groups, keep_sides, train_and_test
@@ -36,8 +37,10 @@ from vitcli.runner.data.labels import notes_on_names, notes_on_pairs, same_group
 from vitcli.runner.data.listing import PictureFolder, divided, group_of
 from vitcli.runner.data.near_copies import MOST_PAIRS, content_digests, exact_copies, near_copies
 from vitcli.runner.data.pictures import (
+    UNSET,
     can_read_heic,
     decode,
+    num_pages,
     picture_bytes,
     picture_size,
     quiet_pillow,
@@ -109,13 +112,17 @@ def _each(
 
 
 def read_each(
-    paths: Sequence[str], size: arrays.Size, in_chans: int, fit: str = "crop"
+    paths: Sequence[str],
+    size: arrays.Size,
+    in_chans: int,
+    data: DataSpec = UNSET,
+    seen: Seen | None = None,
 ) -> Generator[Tensor | InputError, None, None]:
     """Yield each picture as (in_chans, *size) uint8; a picture that cannot be read is an error.
 
     Close the generator, or read it to its end: until then, Pillow's warnings are not shown.
     """
-    return _each(lambda path: decode(picture_bytes(path), path, size, in_chans, fit), paths)
+    return _each(lambda path: decode(picture_bytes(path), path, size, in_chans, data, seen), paths)
 
 
 def sizes_of(folder: PictureFolder) -> Iterator[arrays.Size]:
@@ -123,7 +130,8 @@ def sizes_of(folder: PictureFolder) -> Iterator[arrays.Size]:
         yield from repeat((array.shape[2], array.shape[3]), array.shape[0])
     if folder.arrays:
         return
-    with contextlib.closing(_each(picture_size, folder.paths)) as sizes:
+    read = partial(picture_size, page=folder.data.page or 0)
+    with contextlib.closing(_each(read, folder.paths)) as sizes:
         for size in sizes:
             if not isinstance(size, InputError):  # reported when the pictures are read
                 yield size
@@ -150,23 +158,28 @@ def natural_size(sizes: Iterable[arrays.Size]) -> arrays.Size:
 
 
 def read_labelled(
-    folder: PictureFolder, size: arrays.Size, in_chans: int, on_message: Listener, fit: str = "crop"
+    folder: PictureFolder,
+    size: arrays.Size,
+    in_chans: int,
+    on_message: Listener,
+    seen: Seen | None = None,
 ) -> tuple[Images, dict[int, str]]:
-    """Decode all pictures of a folder to (N, in_chans, *size) uint8; ``fit`` is one of ``FITS``.
+    """Decode all pictures of a folder to (N, in_chans, *size) uint8, as ``folder.data`` says.
 
-    Returns also the name and the reason of each that cannot be read, by its index. Its pixels are
-    undefined.
+    ``seen`` gets what the files hold beyond that. Returns also the name and the reason of each that
+    cannot be read, by its index. Its pixels are undefined.
     """
     labels = torch.tensor(folder.labels, dtype=torch.int64)
     if folder.arrays:
         pixels, done = arrays.new_pixels(len(labels), in_chans, size), 0
-        for part in chain.from_iterable(array.parts(AT_ONCE) for array in folder.arrays):
-            pixels[done : done + len(part)] = arrays.fitted(part, size, fit)
+        parts = (array.parts(AT_ONCE, folder.data.levels, seen) for array in folder.arrays)
+        for part in chain.from_iterable(parts):
+            pixels[done : done + len(part)] = arrays.fitted(part, size, folder.data.fit)
             done += len(part)
         return Images(arrays.stored(pixels), labels, names=folder.names), {}
     paths, failures, reported = folder.paths, dict[int, str](), time.monotonic()
     pixels = arrays.new_pixels(len(paths), in_chans, size)
-    with contextlib.closing(read_each(paths, size, in_chans, fit)) as pictures:
+    with contextlib.closing(read_each(paths, size, in_chans, folder.data, seen)) as pictures:
         for row, picture in enumerate(pictures):
             if isinstance(picture, InputError):
                 reason = str(picture).removeprefix(f"{printable(paths[row])}: ")
@@ -190,7 +203,8 @@ def read_folder(
     total, size = len(folder.paths), spec.resize or natural_size(sizes_of(folder))
     on_message(f"reading {total:,} pictures from {printable(folder.root)}")
     arrays.require_memory(total, folder.in_chans, size)
-    images, failures = read_labelled(folder, size, folder.in_chans, on_message, spec.fit)
+    seen = Seen()
+    images, failures = read_labelled(folder, size, folder.in_chans, on_message, seen)
     unreadable = tuple(failures.values())
     if not spec.skip_bad:
         refuse_unreadable(folder, unreadable)
@@ -207,7 +221,7 @@ def read_folder(
     step = max(1, len(paths) // NUM_MEASURED)
     sample = sizes_of(replace(folder, paths=paths[::step]))
     kept = kept_area(Counter(sample), size) if spec.fit == "crop" else 1.0
-    return Decoded(data, unreadable, same, kept, reasons)
+    return Decoded(data, unreadable, same, kept, notes_on(seen), reasons)
 
 
 def refuse_unreadable(
@@ -386,11 +400,9 @@ def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
             f"note: the crop to {height}x{width} keeps {percent(decoded.kept_area, 0)} of a"
             " picture's area on average; --fit pad shows whole pictures (data.fit)"
         )
-    if max(data.mean) < 1 / 255:
-        notes.append(
-            "note: the pictures are nearly black. 16-bit values are divided by 257; save values"
-            " from 0 to 255 with 8 bits"
-        )
+    notes += decoded.notes
+    if max(data.mean) < 1 / 255 and not decoded.notes:
+        notes.append("note: the pictures are nearly black; save values from 0 to 255 with 8 bits")
     if bad := decoded.unreadable:
         parts = (decoded.data.train, decoded.data.test, decoded.data.val or ())
         total = sum(map(len, parts)) + len(bad)
@@ -429,7 +441,8 @@ def read_own(
     corrections = read_corrections(spec.corrections, folder)
 
     more = (folder.num_val, sorted(groups.items())) if folder.num_val or groups else ()
-    parts = (folder.stamp, folder.class_names, can_read_heic(), spec.fit, *more)
+    depth = depth_fields(spec).items()
+    parts = (folder.stamp, folder.class_names, can_read_heic(), spec.fit, *more, *depth)
     file = array_file(spec.name, spec.resize, data_dir)
     build = partial(read_folder, folder, spec, groups, on_message)
     decoded = load_or_build(file, parts, build, on_message)
@@ -502,7 +515,7 @@ def require_packages(name: str) -> DataReader:
 
 def listed_for(spec: DataSpec, data_dir: Path | None = None) -> PictureFolder:
     """Return the pictures that a spec asks for: its own validation split only if it is wanted."""
-    folder = list_pictures(spec.name, data_dir)
+    folder = read_as(spec, list_pictures(spec.name, data_dir))
     wanted = spec.val_split == folder.num_val or 0 < spec.val_split < 1
     if not folder.num_val or (wanted and not spec.folds):
         return folder
@@ -511,6 +524,26 @@ def listed_for(spec: DataSpec, data_dir: Path | None = None) -> PictureFolder:
         f" them, type: -s data.val_split={folder.num_val}"
     )
     return replace(folder.without_val(), notes=(*folder.notes, note))
+
+
+def read_as(spec: DataSpec, folder: PictureFolder) -> PictureFolder:
+    """Return a folder whose pictures are read as a spec says, with the number of their channels."""
+    if folder.arrays and (spec.page is not None or spec.channels is not None):
+        field = "page" if spec.channels is None else "channels"
+        raise ConfigError(f"data.{field}: for picture files; {spec.name} has arrays: leave it out")
+    if not isinstance(spec.channels, str):
+        count = len(spec.channels) if spec.channels else IN_CHANS
+        return replace(folder, data=spec, file_chans=count)
+    if spec.channels == "grey":
+        return replace(folder, data=spec, file_chans=1)
+    with contextlib.closing(_each(num_pages, folder.paths)) as counts:
+        count = next((count for count in counts if isinstance(count, int)), IN_CHANS)
+    if count > MOST_PAGES:
+        raise ConfigError(
+            f"data.channels: {count} pages, at most {MOST_PAGES}; choose some, such as"
+            " -s 'data.channels=[0,1,2]'"
+        )
+    return replace(folder, data=spec, file_chans=count)
 
 
 def describe_folder(spec: DataSpec, folder: PictureFolder) -> DataInfo:

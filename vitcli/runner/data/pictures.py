@@ -10,17 +10,31 @@ import stat
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
+from vitcli.core.spec import DataSpec
 from vitcli.runner.data.box import Size, central_box
+from vitcli.runner.data.deep import (
+    HEIGHT,
+    MAX_LEVEL,
+    PHOTOMETRIC,
+    WHITE_IS_ZERO,
+    WIDTH,
+    RefusedError,
+    Seen,
+    describe_tiff,
+    is_wide,
+    look_at,
+    pages_of,
+)
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.text import printable
+from vitcli.runner.text import percent, printable, quantity
 
 if TYPE_CHECKING:  # an exported model is used without torch
     from torch import Tensor
@@ -28,6 +42,7 @@ if TYPE_CHECKING:  # an exported model is used without torch
 Box = tuple[int, int, int, int]
 Content = bytes | Image.Image
 """A picture: the bytes of a file, or what Pillow made from one."""
+UNSET = DataSpec()
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 """Formats that Pillow reads. HEIC is read with pillow-heif, if that is installed."""
 HEIC_BRANDS = (b"hei", b"hev", b"mif", b"msf")
@@ -42,10 +57,8 @@ MAX_BYTES = 256 * 2**20
 MAX_RATIO = 20
 MAX_SHOWN = 1024
 WHITE = np.uint8(255)
-MAX_LEVEL = 2**16 - 1
-WIDTH, HEIGHT, PHOTOMETRIC = 0x0100, 0x0101, 0x0106
-WHITE_IS_ZERO = 0
-"""Value of the TIFF tag PHOTOMETRIC: 0 is white."""
+MOST_ABOVE = 0.01
+"""Largest share of the values of a picture that may be above the white of ``data.levels``."""
 ORIENTATION = 0x0112
 """The EXIF tag of the orientation; its values 5 to 8 mean a quarter turn."""
 TURNS = {
@@ -72,10 +85,17 @@ def picture_bytes(path: Path | str) -> bytes:
     return content
 
 
-def picture_size(path: Path | str) -> Size:
+def picture_size(path: Path | str, page: int = 0) -> Size:
     """Return (H, W) after EXIF rotation, from the header. Call it inside ``quiet_pillow``."""
     with _open_file(path) as file, explain_errors(path, b""):
-        return _upright_size(_open_checked(file))
+        return _upright_size(_open_checked(file, page))
+
+
+def num_pages(path: Path | str) -> int:
+    """Return the number of pages, up to 1,000. Call it inside ``quiet_pillow``."""
+    content = picture_bytes(path)
+    with explain_errors(path, content):
+        return len(pages_of(_open_checked(io.BytesIO(content))))
 
 
 def software_of(path: Path | str) -> str:
@@ -106,68 +126,130 @@ def _orientation(image: Image.Image) -> int:
     return value if value in TURNS else 1
 
 
-def open_picture(content: Content) -> Image.Image:
+def open_picture(content: Content, page: int = 0) -> Image.Image:
     """Open a picture without decoding it, or copy one. Call it inside ``explain_errors``."""
     if isinstance(content, bytes):
-        return _open_checked(io.BytesIO(content))
+        return _open_checked(io.BytesIO(content), page)
     _refuse_costly(content)
-    return content.copy()
+    image = content.copy()
+    _seek(image, page)
+    return image
 
 
-def _load(content: Content, fit: str, size: Size, side: int) -> tuple[Image.Image, Box]:
-    """Return an upright picture, a JPEG smaller down to ``side``, and the box that it fills."""
-    image = open_picture(content)
-    box = central_box(*size, _upright_size(image)) if fit == "pad" else (0, 0, *size)
+def _load(
+    content: Content, data: DataSpec, size: Size, side: int, seen: Seen
+) -> tuple[list[Image.Image], Box]:
+    """Return an upright picture, or one of each page that ``data.channels`` chooses.
+
+    They have 8 bits, a JPEG is smaller down to ``side``, and they fill the returned box.
+    """
+    image = open_picture(content, data.page or 0)
+    whole = _upright_size(image)
+    box = central_box(*size, whole) if data.fit == "pad" else (0, 0, *size)
     image.draft(image.mode, (side, side))
+    pages: Sequence[int] = [0]
+    if isinstance(content, bytes) and image.format == "TIFF":
+        pages = pages_of(_open_checked(io.BytesIO(content)))
+    if data.channels in (None, "grey"):
+        if len(pages) > 1 and data.page is None:
+            seen.append(("pages", len(pages)))
+        picture = _upright(image, content, data, seen)
+        if data.levels and is_wide(image) and not np.asarray(picture).any():
+            seen.append(("black", 0))
+        return [picture.convert("L") if data.channels else picture], box
+    pictures, of_pages = list[Image.Image](), Seen()
+    pages = data.channels if isinstance(data.channels, tuple) else pages
+    if len(pages) * whole[0] * whole[1] > MAX_PIXELS:
+        raise RefusedError(f"its pages have over {MAX_PIXELS // 10**6} megapixels; {SMALLER}")
+    for page in pages:
+        _seek(image, page)
+        if image.mode not in ("1", "L") and not is_wide(image):
+            raise RefusedError(f"page {page} has colours ({image.mode}); a channel is a grey page")
+        if _upright_size(image) != whole:
+            raise RefusedError(f"page {page} has another size than the first; save equal sizes")
+        pictures.append(_upright(image, content, data, of_pages).convert("L"))
+    seen += dict(sorted(of_pages)).items()  # the largest number of each kind
+    return pictures, box
+
+
+def _seek(image: Image.Image, page: int) -> None:
+    try:
+        if page != image.tell():
+            image.seek(page)
+    except EOFError:
+        raise RefusedError(
+            f"has no page {page}, counted from 0 (data.page, data.channels)"
+        ) from None
+
+
+def _upright(image: Image.Image, content: Content, data: DataSpec, seen: Seen) -> Image.Image:
     image.load()
     turn = TURNS.get(_orientation(image))
     is_inverted = image.format == "TIFF" and image.getexif().get(PHOTOMETRIC) == WHITE_IS_ZERO
+    picture = _to_eight_bits(image, data.levels)
+    is_deep = isinstance(content, bytes) and image.format == "PNG" and content[24] > 8
+    seen += look_at(image, is_deep, data)
     if is_inverted and image.mode.startswith("I;16"):  # Pillow inverts 8 bits itself
-        image = Image.fromarray(MAX_LEVEL - np.asarray(image))
-    return image if turn is None else image.transpose(turn), box
+        picture = ImageOps.invert(picture)
+    return picture if turn is None else picture.transpose(turn)
 
 
 def decode(
-    content: Content, name: object, size: Size, in_chans: int, fit: str = "crop"
+    content: Content,
+    name: object,
+    size: Size,
+    in_chans: int,
+    data: DataSpec = UNSET,
+    seen: Seen | None = None,
 ) -> "Tensor":
     """Decode a picture to (in_chans, *size) uint8. Call it inside ``quiet_pillow``.
 
     The EXIF rotation is applied, transparent pixels become white, 16-bit grey is scaled to 8 bits,
-    and the first frame of an animation is used. ``fit`` of ``FITS`` selects the part of the
-    picture that is resized and the box that it fills. A JPEG much larger than needed is decoded at
-    a half, a quarter or an eighth of its size. Other large pictures are averaged over whole blocks.
+    and the first frame of an animation is used. ``fit``, ``page``, ``channels`` and ``levels`` of
+    ``data`` decide what is read; ``seen`` gets what is not (see ``notes_on``). A JPEG much larger
+    than needed is decoded at a half, a quarter or an eighth of its size. Other large pictures are
+    averaged over whole blocks.
     """
     import torch
     import torch.nn.functional as F
 
     from vitcli.runner.data.arrays import stretch_to_size
 
-    if in_chans not in (1, 3):
+    if data.channels in (None, "grey") and in_chans not in (1, 3):
         raise ConfigError(f"pictures have 1 or 3 channels, model.in_chans is {in_chans}")
     with explain_errors(name, content):
-        image, (top, left, height, width) = _load(content, fit, size, 2 * max(size))
-        image = _shrink(image, (height, width), "RGB" if in_chans == 3 else "L", fit)
-        pixels = np.array(image).reshape(image.height, image.width, in_chans)
+        facts = Seen()
+        images, (top, left, height, width) = _load(content, data, size, 2 * max(size), facts)
+        mode = "RGB" if in_chans == 3 and data.channels is None else "L"
+        shrunk = [_shrink(image, (height, width), mode, data.fit) for image in images]
+        if len(shrunk) == 1 and in_chans == 3 and data.channels not in (None, "pages"):
+            shrunk *= in_chans  # a grey data set that data.mean colours
+        pixels = np.dstack([np.asarray(image) for image in shrunk])
+        if pixels.shape[2] != in_chans:
+            raise RefusedError(f"has {quantity(len(images), 'page')}, but {in_chans} are needed")
+        if seen is not None:
+            seen += facts
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     bars = (left, size[1] - width - left, top, size[0] - height - top)
     return F.pad(stretch_to_size(tensor, (height, width)), bars)[0]
 
 
 def picture_to_draw(
-    content: bytes, name: object, size: Size, fit: str = "crop"
+    content: bytes, name: object, size: Size, data: DataSpec = UNSET
 ) -> tuple[np.ndarray, Box]:
     """Return a picture to draw on, and the box in it that a model of this input size sees.
 
     The picture is (H, W, 3) uint8 with sides up to ``MAX_SHOWN``; the box is (top, left, height,
     width). The picture includes the black bars of ``pad``. It is not stretched for ``stretch``, so
-    the patches of the model are not square on it.
+    the patches of the model are not square on it. Three pages are shown as RGB, of others the
+    first.
     """
     with quiet_pillow(), explain_errors(name, content):
-        image, filled = _load(content, fit, size, MAX_SHOWN)
-        image = _to_eight_bits(image).convert("RGB")
-        image = _add_bars(image, filled, size)
+        images, filled = _load(content, data, size, MAX_SHOWN, Seen())
+        image = Image.merge("RGB", images) if len(images) == 3 else images[0]
+        image = _add_bars(image.convert("RGB"), filled, size)
         whole = (0, 0, image.height, image.width)
-        box = central_box(image.height, image.width, size) if fit == "crop" else whole
+        box = central_box(image.height, image.width, size) if data.fit == "crop" else whole
         return np.array(image), box
 
 
@@ -211,11 +293,12 @@ def _open_file(path: Path | str) -> Iterator[BinaryIO]:
         yield file
 
 
-def _open_checked(file: BinaryIO) -> Image.Image:
-    """Open a picture; refuse it if its header shows that decoding it would be expensive."""
+def _open_checked(file: BinaryIO, page: int = 0) -> Image.Image:
+    """Open a page; refuse it if its header shows that decoding it would be expensive."""
     is_heic = _is_heic(file.read(12))
     file.seek(0)
     image = Image.open(file, formats=("HEIF",) if is_heic and can_read_heic() else FORMATS)
+    _seek(image, page)
     _refuse_costly(image)
     return image
 
@@ -223,11 +306,11 @@ def _open_checked(file: BinaryIO) -> Image.Image:
 def _refuse_costly(image: Image.Image) -> None:
     height, width = image.height, image.width
     if height * width > MAX_PIXELS:
-        raise _RefusedError(
+        raise RefusedError(
             f"{width}x{height} is more than {MAX_PIXELS // 10**6} megapixels; {SMALLER}"
         )
     if max(height, width) > MAX_RATIO * min(height, width):
-        raise _RefusedError(f"{width}x{height} has an aspect ratio over {MAX_RATIO}:1; crop it")
+        raise RefusedError(f"{width}x{height} has an aspect ratio over {MAX_RATIO}:1; crop it")
 
 
 def _is_heic(start: bytes) -> bool:
@@ -257,7 +340,7 @@ def _shrink(image: Image.Image, size: Size, mode: str, fit: str) -> Image.Image:
     if fit == "crop":
         rows = columns = min(rows, columns)
     image = _crop_centre(image, height - height % rows, width - width % columns)
-    image = _to_eight_bits(image).convert(mode).reduce((columns, rows))
+    image = image.convert(mode).reduce((columns, rows))
     if fit == "crop":
         return _crop_centre(image, *central_box(image.height, image.width, size)[2:])
     return image
@@ -270,25 +353,40 @@ def _crop_centre(image: Image.Image, height: int, width: int) -> Image.Image:
     return image.crop((left, top, left + width, top + height))
 
 
-def _to_eight_bits(image: Image.Image) -> Image.Image:
-    """Scale 16-bit grey to 8 bits (without clipping); put transparent pixels on white."""
+def _to_eight_bits(image: Image.Image, levels: tuple[float, float] | None) -> Image.Image:
+    """Scale wide grey to 8 bits by levels of black and white; put transparent pixels on white."""
     clear = image.info.get("transparency")
-    if image.mode.startswith("I"):
-        wide = np.asarray(image).astype(np.int64)
-        if not 0 <= wide.min() <= wide.max() <= MAX_LEVEL:
-            raise _RefusedError("its pixels need more than 16 bits; save 8 or 16 bits")
-        grey = ((wide + 128) // 257).astype(np.uint8)
+    if is_wide(image):
+        wide = np.asarray(image)
+        grey = scaled(wide, levels)
         return Image.fromarray(grey if clear is None else np.where(wide == clear, WHITE, grey))
-    if image.mode == "F":
-        raise _RefusedError("its pixels are floating-point numbers; save 8 or 16 bits")
     if image.has_transparency_data:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image
 
 
-class _RefusedError(Exception):
-    """A reason for refusing a picture; ``explain_errors`` adds the file name."""
+def scaled(wide: np.ndarray, levels: tuple[float, float] | None) -> np.ndarray:
+    """Scale values of any shape to uint8 by levels of black and white, by default 0 and 65535."""
+    low, high = wide.min(), wide.max()
+    if not np.isfinite([low, high]).all():
+        raise RefusedError("has values that are no finite numbers; replace them")
+    if levels is None:
+        if wide.dtype.kind == "f" or not 0 <= low <= high <= MAX_LEVEL:
+            kind = "floating-point numbers" if wide.dtype.kind == "f" else "more than 16 bits"
+            raise RefusedError(
+                f"its pixels are {kind}, from {low:,.10g} to {high:,.10g}; name black and white of"
+                f" all pictures: -s 'data.levels=[{min(low, 0):.10g},{max(high, 1):.10g}]'"
+            )
+        return ((wide.astype(np.int64) + 128) // 257).astype(np.uint8)
+    black, white = levels
+    if (share := (wide > white).mean()) > MOST_ABOVE:
+        raise RefusedError(
+            f"{percent(share, 0)} of its values are above the white of data.levels, {white:,.10g},"
+            f" up to {high:,.10g}; a larger white takes another training"
+        )
+    shares = (wide.astype(np.float64) - black) / (white - black)
+    return (255 * shares.clip(0, 1)).round().astype(np.uint8)
 
 
 @contextlib.contextmanager
@@ -298,12 +396,16 @@ def explain_errors(name: object, content: Content) -> Iterator[None]:
         yield
     except MemoryError:
         raise
-    except (_RefusedError, Image.DecompressionBombError) as error:
-        is_ours = isinstance(error, _RefusedError)
+    except (RefusedError, Image.DecompressionBombError) as error:
+        is_ours = isinstance(error, RefusedError)
         reason = error if is_ours else f"over {MAX_PIXELS // 10**6} megapixels; {SMALLER}"
         raise InputError(f"{printable(name)}: {reason}") from error
     except Exception as error:  # decoders raise many kinds, even SyntaxError and KeyError
-        raise InputError(f"{printable(name)}: {_diagnose(content)}") from error
+        reason = ""
+        if isinstance(error, UnidentifiedImageError) and isinstance(content, bytes):
+            reason = describe_tiff(content)  # by its header, not its pixels
+        reason = reason or _diagnose(content)
+        raise InputError(f"{printable(name)}: {reason}") from error
 
 
 def _diagnose(content: Content) -> str:

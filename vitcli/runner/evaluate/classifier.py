@@ -97,6 +97,8 @@ class Classifier:
     """Least probability, with temperature 1, of a class in a prediction set."""
     options: str = ""
     """What else decides an answer, such as ``fit``."""
+    notes: Callable[[], Iterable[str]] = tuple
+    """Returns what the pictures so far held that was not read."""
     _one_at_a_time: Any = field(default_factory=threading.Lock, repr=False, init=False)
 
     @cached_property

@@ -19,7 +19,8 @@ from vitcli.core.metrics.classification import compute_logits
 from vitcli.core.metrics.confidence import COVERAGES
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.objective import Task, task_class
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import DataSpec, ExperimentSpec
+from vitcli.runner.data.deep import Seen, depth_fields, notes_on
 from vitcli.runner.data.picture_reader import read_each
 from vitcli.runner.data.pictures import Content, decode
 from vitcli.runner.errors import ConfigError, InputError
@@ -69,6 +70,8 @@ class Predictor:
         """Where the weights come from, as the page of ``attn-map`` says it."""
         self.temperature = (None if foreign else read_record(run).temperature) or 1.0
         """Divides the logits, so that probabilities are calibrated; 1 for a run without one."""
+        self.seen = Seen()
+        """What the pictures hold that was not read; see ``notes_on``."""
         self.task: Task | None = None
         """The task of a run, which says what its outputs mean."""
         if foreign:
@@ -78,6 +81,10 @@ class Predictor:
         self.model = encoder_of(self.spec, module)
         self.task = task_class(self.spec)(self.spec, module)
         self.task.fitted = read_record(run).result
+
+    def read_as(self, fit: str | None) -> DataSpec:
+        """Return how pictures are read: as in the training, but for another ``fit``."""
+        return self.spec.data.model_copy(update={"fit": fit} if fit else {})
 
     def set_threshold(self, coverage: float) -> float:
         """Return the least probability, with temperature 1, of a class in a prediction set."""
@@ -99,9 +106,9 @@ class Predictor:
             )
         return threshold
 
-    def prepare(self, picture: Content, name: str, fit: str) -> Tensor:
+    def prepare(self, picture: Content, name: str, data: DataSpec) -> Tensor:
         """Return the pixels (C, H, W) uint8 that the model sees. Call it in ``quiet_pillow``."""
-        return decode(picture, name, self.size, self.in_chans, fit)
+        return decode(picture, name, self.size, self.in_chans, data, self.seen)
 
     def logits(self, pictures: Sequence[Tensor]) -> np.ndarray:
         """Return the logits (N, K) of N pictures as ``prepare`` returns them."""
@@ -113,10 +120,10 @@ class Predictor:
 
     def answer_each(self, paths: Sequence[str], fit: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield for each picture file, in their order, a row with ``answers``, or with an error."""
-        size, fit = images_at_once(self.device), fit or self.spec.data.fit
+        size, data = images_at_once(self.device), self.read_as(fit)
         for start in range(0, len(paths), size):
             part = paths[start : start + size]
-            files = [*read_each(part, self.size, self.in_chans, fit)]
+            files = [*read_each(part, self.size, self.in_chans, data, self.seen)]
             pictures = [file for file in files if isinstance(file, Tensor)]
             answers = iter(self._answers(pictures) if pictures else [])
             for path, file in zip(part, files, strict=True):
@@ -163,7 +170,7 @@ def classifier_of_run(
         on_message(f"note: {run.name}: {doubt}")
     if reject is not None and (reason := why_uncalibrated(record)):
         on_message(f"note: the probabilities are not calibrated: {reason}")
-    fit = fit or spec.data.fit
+    data = predictor.read_as(fit)
     num_values = predictor.in_chans * predictor.size[0] * predictor.size[1]
     return Classifier(
         model=run.name,
@@ -171,13 +178,14 @@ def classifier_of_run(
         about=describe_model(run, spec).partition("\n")[0],
         weights=weights_sha256(predictor.model.state_dict()),
         names=predictor.names,
-        prepare=partial(predictor.prepare, fit=fit),
+        prepare=partial(predictor.prepare, data=data),
         logits=predictor.logits,
         batch_size=max(1, min(images_at_once(predictor.device), MOST_VALUES // num_values)),
         temperature=predictor.temperature,
         reject=reject,
         threshold=None if coverage is None else predictor.set_threshold(coverage),
-        options=fit,
+        options=repr((data.fit, depth_fields(data))) if depth_fields(data) else data.fit,
+        notes=lambda: notes_on(predictor.seen),
     )
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from vitcli.core.data.source import PORTION, DataSet, Images
 from vitcli.runner.data.arrays import arranged
+from vitcli.runner.data.deep import RefusedError, Seen
 from vitcli.runner.data.labels import not_used, refuse_names, without_blanks
 from vitcli.runner.data.listing import (
     SPLITS,
@@ -28,7 +29,7 @@ from vitcli.runner.data.listing import (
     split_of,
     splits_in_order,
 )
-from vitcli.runner.data.pictures import MAX_BYTES, MAX_PIXELS
+from vitcli.runner.data.pictures import MAX_BYTES, MAX_PIXELS, scaled
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import composed, printable, quantity
 
@@ -280,7 +281,7 @@ def data_of_arrays(
 
 
 class ImageArray:
-    """Images in an array, as (N, C, H, W) uint8; 16 bits are divided by 257.
+    """Images in an array, as (N, C, H, W) uint8; 16 bits are scaled by ``data.levels``.
 
     The shorter of the second and the last axis holds the channels; the last one if they are equal.
     """
@@ -308,8 +309,10 @@ class ImageArray:
     def __str__(self) -> str:
         return f"{self.name} {self.array.shape}"
 
-    def parts(self, count: int) -> Iterator[Tensor]:
-        """Yield up to ``count`` images at a time, (n, C, H, W) uint8."""
+    def parts(
+        self, count: int, levels: tuple[float, float] | None = None, seen: Seen | None = None
+    ) -> Iterator[Tensor]:
+        """Yield up to ``count`` images at a time, (n, C, H, W) uint8; see ``decode``."""
         array, count = self.array, min(count, self._most)
         if isinstance(array, NpzArray):
             parts = array.parts(count)
@@ -317,7 +320,12 @@ class ImageArray:
             parts = iter(np.split(array, range(count, len(array), count)))
         for part in parts:
             if part.dtype.itemsize == 2:
-                part = ((part.astype(np.uint32) + 128) // 257).astype(np.uint8)
+                if seen is not None and levels is None:
+                    seen += [("grey", image.max().item()) for image in part]
+                try:
+                    part = np.stack([scaled(image, levels) for image in part])
+                except RefusedError as error:
+                    raise InputError(f"{self}: an image: {error}") from error
             tensor = torch.from_numpy(np.ascontiguousarray(part))
             tensor = tensor[..., None] if tensor.ndim == 3 else tensor
             yield tensor.permute(0, 3, 1, 2) if self.is_last else tensor

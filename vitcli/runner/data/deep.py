@@ -1,0 +1,127 @@
+"""What a picture file holds beyond one page of three colours with 8 bits, and what is not read."""
+
+import io
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from PIL.TiffImagePlugin import ImageFileDirectory_v2, TiffImageFile
+
+from vitcli.core.spec import DataSpec
+from vitcli.core.spec.data import DEPTH_FIELDS, MOST_PAGES
+from vitcli.runner.text import quantity
+
+KIND, WIDTH, HEIGHT, BITS, PHOTOMETRIC = 0x00FE, 0x0100, 0x0101, 0x0102, 0x0106
+SAMPLES, MOST_VALUE, PLANAR, FORMAT = 0x0115, 0x0119, 0x011C, 0x0153
+SMALLER_OR_MASK = 0b101
+"""Bits of the TIFF tag KIND: the page is a smaller copy or a mask of another one."""
+WHITE_IS_ZERO = 0
+"""Value of the TIFF tag PHOTOMETRIC: 0 is white."""
+SEPARATE = 2
+"""Value of the TIFF tag PLANAR: the channels are stored one after the other."""
+NUMBERS = {1: "whole numbers", 2: "signed whole numbers", 3: "floating-point numbers"}
+MOST_COUNTED = 1000
+MAX_LEVEL = 2**16 - 1
+WHITES = (255, 1023, 4095, 16383)
+"""Largest values of cameras with 8, 10, 12 and 14 bits."""
+REMEDY = "save each channel as a grey page of 8, 16 or 32 bits (data.channels)"
+NOTES = {
+    "pages": "only the first page is read of {count} with up to {most:,}; to read each page as a"
+    " channel, train with -s data.channels=pages, to read another one, with -s data.page=1",
+    "channels": "not all channels are read of {count} with up to {most} in one page; " + REMEDY,
+    "grey": "the 16-bit values of {count} reach {most:,} of 65,535, which leaves few of 256 levels;"
+    " train with the white of the camera, such as -s data.levels={white}",
+    "black": "{count} are all black, because none of their values is above that of data.levels",
+    "colour": "the 16-bit colours of {count} reach {most:,} of 65,535, which leaves few of 256"
+    f" levels; {REMEDY}, and name their white (data.levels)",
+}
+"""What a picture holds that is not read -> the note on it."""
+Seen = list[tuple[str, float]]
+"""A key of ``NOTES``, or white for what a file calls so, with a number, for each picture."""
+
+
+class RefusedError(Exception):
+    """A reason for refusing a picture, without its name."""
+
+
+def depth_fields(data: DataSpec) -> dict[str, Any]:
+    """Return those of ``DEPTH_FIELDS`` that are set."""
+    return data.model_dump(include={*DEPTH_FIELDS}, exclude_none=True)
+
+
+def is_wide(image: Image.Image) -> bool:
+    """Return whether a picture is grey, with values of more than 8 bits."""
+    return image.mode[0] in "IF"
+
+
+def pages_of(image: Image.Image) -> list[int]:
+    """Return the pages of a TIFF file from 0, up to 1,000, without smaller copies and masks.
+
+    The image is then at another page. Other files have one page.
+    """
+    pages = list[int]()
+    if not isinstance(image, TiffImageFile):
+        return [0]
+    for page in range(MOST_COUNTED):
+        try:
+            image.seek(page)
+        except EOFError:
+            break
+        except Exception:  # a page that Pillow cannot read is a page, and what follows is lost
+            return [*pages, page]
+        if not image.tag_v2.get(KIND, 0) & SMALLER_OR_MASK:
+            pages.append(page)
+    return pages
+
+
+def look_at(image: Image.Image, is_deep_png: bool, data: DataSpec) -> Seen:
+    """Return what a loaded page has that is not read; refuse a page that would be read wrong."""
+    tags: Mapping[int, Any] = image.tag_v2 if isinstance(image, TiffImageFile) else {}
+    seen = Seen()
+    if (channels := tags.get(SAMPLES, 1)) > len(image.getbands()):
+        seen.append(("channels", channels))
+    if is_wide(image):
+        if data.levels is None:
+            seen.append(("grey", np.asarray(image).max().item()))
+            seen.append(("white", int(np.max(tags.get(MOST_VALUE, 0)))))
+    elif is_deep_png or max(tags.get(BITS, (8,))) > 8:
+        if data.levels or tags.get(PLANAR) == SEPARATE:
+            raise RefusedError(f"colours with more than 8 bits cannot be read exactly; {REMEDY}")
+        seen.append(("colour", 256 * np.asarray(image.convert("RGB")).max().item() + 255))
+    return seen
+
+
+def describe_tiff(content: bytes) -> str:
+    """Return what a TIFF file holds and what would help; empty if it is damaged or no TIFF file."""
+    try:
+        tags = ImageFileDirectory_v2(content[: 16 if b"+" in content[2:4] else 8])
+        file = io.BytesIO(content)
+        file.seek(tags.next)
+        tags.load(file)
+        size, channels = f"{tags[WIDTH]}x{tags[HEIGHT]}", quantity(tags.get(SAMPLES, 1), "channel")
+        values = f"{tags[BITS][0]}-bit {NUMBERS[tags.get(FORMAT, (1,))[0]]}"
+    except Exception:  # of many kinds, as in decoders
+        return ""
+    return f"a TIFF page of {size} with {channels} of {values} cannot be read; {REMEDY}"
+
+
+def notes_on(seen: Iterable[tuple[str, float]]) -> dict[str, dict[str, Any]]:
+    """Return notes on what pictures hold that is not read, with the fields that would read it."""
+    numbers: dict[str, list[float]] = {}
+    for kind, number in seen:
+        numbers.setdefault(kind, []).append(number)
+    most = {kind: int(max(row)) for kind, row in numbers.items()}
+    notes: dict[str, dict[str, Any]] = {}
+    for kind, text in NOTES.items():
+        if kind not in most or (kind in ("grey", "colour") and most[kind] > WHITES[-1]):
+            continue
+        whites = (most.get("white", 0), *WHITES, most[kind])
+        white = next(white for white in whites if white >= most[kind])
+        count = quantity(len(numbers[kind]), "picture")
+        note = "note: " + text.format(count=count, most=most[kind], white=white)
+        fields: dict[str, dict[str, Any]] = {"grey": {"data.levels": white}}
+        if most.get("pages", MOST_PAGES) < MOST_PAGES:
+            fields["pages"] = {"data.channels": "pages"}
+        notes[note] = fields.get(kind, {})
+    return notes
