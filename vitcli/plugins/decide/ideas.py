@@ -60,7 +60,8 @@ class Call:
         return self.folder, campaign
 
     def __post_init__(self) -> None:
-        rule.check((), self.max_seeds or rule.MOST, self.margin)
+        most = rule.MOST if self.max_seeds is None else self.max_seeds
+        rule.check((), most, self.margin)
 
     def compare(self, experiment: str | None, changes: Mapping[str, Any]) -> Comparison:
         """Return the comparison of a change: an experiment, changed fields or both."""

@@ -1,16 +1,36 @@
 """`vitcli.decide`: the verdict on numbers, on own training functions, or on experiments."""
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from vitcli.core.spec import Spec
 from vitcli.plugins.decide import rule
+from vitcli.plugins.table.results_file import checked
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit, make_output_folder, read_json, to_hashed_json
 from vitcli.runner.run.folder import RUNS
+from vitcli.runner.study.from_python import FIELDS, plain, reporter
+from vitcli.runner.text import quantity
 
+CALL = "vitcli.decide"
 SCORES = "scores.json"
 Train = Callable[[int], float]
+
+
+class Choices(Spec):
+    """The options of numbers and of own training functions."""
+
+    max_seeds: int = rule.MOST
+    margin: float | None = None
+    higher_is_better: bool = True
 
 
 def decide(
@@ -18,33 +38,63 @@ def decide(
     against: Any,
     on_message: Callable[[str], None],
     *,
+    folder: str | Path | None = None,
+    **choices: Any,
+) -> rule.Decision:
+    if isinstance(change, str | Path | Mapping):
+        return of_experiments(change, against, on_message, folder, **choices)
+    given = {name: value for name, value in choices.items() if value is not None}
+    chosen = checked(Choices, plain(given, CALL))
+    sign = 1 if chosen.higher_is_better else -1
+    if not callable(change):
+        if against is not None or folder is not None:
+            raise ConfigError(
+                f"{CALL}: numbers are differences, each the score of the change minus that of the"
+                " best; leave out 'against' and 'folder'"
+            )
+        differences = sign * differences_of(change)
+        return rule.decide(differences.tolist(), most=chosen.max_seeds, margin=chosen.margin)
+    if not callable(against) or folder is None:
+        raise ConfigError(f"{CALL}: an own training function needs another one and a folder")
+    return of_functions(change, against, on_message, Path(folder), chosen)
+
+
+def differences_of(change: Any) -> Any:
+    differences = np.zeros(())
+    if isinstance(change, Iterable) and not isinstance(change, bytes | Set):
+        with contextlib.suppress(TypeError, ValueError):
+            differences = np.asarray([plain(value, CALL) for value in change], np.float64)
+    if differences.ndim != 1:
+        raise ConfigError(
+            f"{CALL}: {type(change).__name__}: must be a list of differences, one number a pair, or"
+            " a function, fields or an experiment"
+        )
+    return differences
+
+
+def of_experiments(
+    change: str | Path | Mapping[str, Any],
+    against: Any,
+    on_message: Callable[[str], None],
+    folder: str | Path | None,
+    *,
     max_seeds: int | None = None,
     margin: float | None = None,
     campaign: str | None = None,
-    folder: str | Path | None = None,
-    higher_is_better: bool = True,
     data: str | None = None,
     epochs: int | None = None,
     limit_batches: int | None = None,
     **options: Any,
 ) -> rule.Decision:
-    sign = 1 if higher_is_better else -1
-    place = Path(folder) if folder else RUNS / campaign if campaign else None
-    if not isinstance(change, str | Path | Mapping) and isinstance(change, Iterable):
-        values = [sign * float(value) for value in change]
-        return rule.decide(values, most=max_seeds or rule.MOST, margin=margin)
-    if callable(change) and callable(against):
-        if place is None:
-            raise ConfigError("vitcli.decide: own training functions need a folder for scores")
-        return of_functions(change, against, place, sign, max_seeds or rule.MOST, margin)
     from vitcli.plugins.decide.ideas import Call
     from vitcli.plugins.decide.pairs import compare
-    from vitcli.runner.study.from_python import FIELDS, plain, reporter
     from vitcli.runner.study.plan import Options
 
+    if unknown := options.keys() - {field.name for field in dataclasses.fields(Options)}:
+        raise ConfigError(f"{CALL}: {min(unknown)}: no option of experiments")
     given = {"data": data, "epochs": epochs, "limit_batches": limit_batches}
     call = Call(
-        folder=place,
+        folder=Path(folder) if folder else RUNS / campaign if campaign else None,
         is_single=campaign is None,
         against=str(against) if against else None,
         typed={FIELDS[name]: value for name, value in given.items() if value is not None},
@@ -62,12 +112,17 @@ def decide(
 
 
 def of_functions(
-    change: Train, best: Train, folder: Path, sign: int, most: int, margin: float | None
+    change: Train,
+    best: Train,
+    on_message: Callable[[str], None],
+    folder: Path,
+    chosen: Choices,
 ) -> rule.Decision:
     """Train pair after pair, and keep the scores of each in a file of the folder."""
     make_output_folder(folder)
     path = folder / SCORES
-    names = [getattr(train, "__qualname__", "") for train in (change, best)]
+    sign, most, margin = 1 if chosen.higher_is_better else -1, chosen.max_seeds, chosen.margin
+    names = [name_of(train) for train in (change, best)]
     fixed: dict[str, Any] = {"functions": names, "sign": sign, "max_seeds": most, "margin": margin}
     try:
         content = read_json(path) if path.exists() else {**fixed, "scores": []}
@@ -76,10 +131,35 @@ def of_functions(
         raise InputError(f"{path}: edited or damaged ({error}); restore it") from error
     if before != fixed:
         raise ConfigError(f"{path}: began with {before}; call again with these, or take a folder")
+    if scores:
+        known = quantity(len(scores), "pair")
+        on_message(f"note: {known} from {path}; another change needs another folder")
     while True:
         differences = [sign * (ours - theirs) for ours, theirs in scores]
         decision = rule.decide(differences, most=most, margin=margin)
         if decision.is_final:
             return decision
-        scores.append([float(train(len(differences))) for train in (change, best)])
+        scores.append([score_of(train, len(differences)) for train in (change, best)])
         commit(path, to_hashed_json({**fixed, "scores": scores}))
+
+
+def name_of(train: Train) -> str:
+    """Return how a function is called, with what a ``partial`` of it passes."""
+    if not isinstance(train, functools.partial):
+        return getattr(train, "__qualname__", type(train).__name__)
+    passed = re.sub(r" at 0x\w+", "", f"{train.args} {train.keywords}")  # each process has others
+    return f"{name_of(train.func)} {passed}"
+
+
+def score_of(train: Train, seed: int) -> float:
+    value = train(seed)
+    try:
+        score = float(value)
+    except (TypeError, ValueError, RuntimeError):
+        score = math.nan
+    if not math.isfinite(score):
+        raise InputError(
+            f"{CALL}: {name_of(train)} returned {value!r} with seed {seed}, not a finite number;"
+            " earlier pairs are kept"
+        )
+    return score
