@@ -95,7 +95,10 @@ def write_run(folder: Path, entry: dict[str, Any], spec: ExperimentSpec, state: 
 def made(here, monkeypatch) -> None:
     monkeypatch.setattr("vitcli.runner.engines.drive.LocalEngine", Engine)
     monkeypatch.setattr(pairs, "model_size", lambda spec: 1)
-    monkeypatch.setattr("vitcli.runner.machine.device.name_precision", lambda *_: "fp32")
+    monkeypatch.setattr(
+        "vitcli.runner.machine.device.name_precision",
+        lambda name, _: {"auto": "fp32"}.get(name, name),
+    )
     monkeypatch.setattr("os.fsync", ignore_message)  # no test here cuts the power
     monkeypatch.setattr(Engine, "trained", [], raising=False)
     monkeypatch.setattr(Engine, "left", 0, raising=False)
@@ -220,6 +223,11 @@ def test_a_budget_ends_with_the_command_that_goes_on(made, monkeypatch):
             "same",
         ),
         (["-s", "model.dept=4", *NEXT], 2, "dept"),
+        (["-s", "seed=3", *NEXT], 2, "same"),
+        (["-s", "train.precision=bf16", *NEXT], 2, "train.precision"),
+        (["-s", "train.precision=bf16", *NEXT, "--dry-run"], 2, "train.precision"),
+        (["-s", "model.depth=6", *NEXT, "--score", "accuracy"], 2, "add --csv"),
+        (["-s", "model.depth=6", *NEXT, "--higher-is-better"], 2, "add --csv"),
         (["-s", "data.val_split=0.5", *NEXT], 2, "val_split"),
         (["-s", "model.depth=6", *NEXT, "--max-seeds", "24"], 2, "16"),
         (["-s", "model.depth=5", *NEXT, "--margin", "1"], 2, "--margin"),
