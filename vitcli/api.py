@@ -185,7 +185,7 @@ def fit(
         UserError: A field is invalid, the model returns no logits, or model and data do not fit
             together. A training that diverges raises during the epoch.
     """
-    fitting = fitting_model(model, data)
+    fitting = fitting_model(model, data, on_message)
     device = pick_device(str(next(model.parameters()).device))
     std = tuple(value or 1.0 for value in data.std)  # a single level has no spread
     source = data.spec.model_dump() if data.spec else {"name": f"imagefolder:{data.name}"}
