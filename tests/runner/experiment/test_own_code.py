@@ -341,6 +341,8 @@ def test_a_package_adds_parts_and_its_version_belongs_to_the_configuration(tiny,
         ("o: Path = Path('a')", "b/c"),
         ("o: bool | int = True", 1),
         ("o: Optional[Callable] = None", None),
+        ("o=None", 4),
+        ("o=None", [1, "a"]),
     ],
 )
 def test_an_option_comes_back_from_config_yaml_as_it_was(here, option, typed):

@@ -442,8 +442,16 @@ def table(
         raise ConfigError(f"vitcli.table: {kind}: must be a CSV file or a data frame of pandas")
     what = "frame" if is_frame else repr(portable(str(results)))
     call = f"vitcli.table({', '.join([what, *(f'{k}={v!r}' for k, v in choices.items())])})"
-    text = results.to_csv(index=False) if is_frame else csv_text(Path(results))
+    text = _frame_text(results, chosen) if is_frame else csv_text(Path(results))
     document, unused = read_text(text, "frame" if is_frame else str(results), chosen, call)
     if unused:
         on_message(f"not used: {', '.join(unused)}")
     return ResultTable(document, source=None if is_frame else Path(results))
+
+
+def _frame_text(frame: Any, choices: Choices) -> str:
+    """Return a data frame as CSV, with its index where that has the variant or the seed."""
+    wanted = {"variant", "seed", choices.variant, choices.seed} - {None}
+    names = getattr(getattr(frame, "index", None), "names", ())
+    text: str = frame.to_csv(index=not wanted.isdisjoint(names))
+    return text
