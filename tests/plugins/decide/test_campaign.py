@@ -236,6 +236,7 @@ def test_a_budget_ends_with_the_command_that_goes_on(made, monkeypatch):
         (["-s", "model.depth=6", *NEXT, "--csv", "x.csv"], 2, "--csv"),
         (["-s", "model.depth=6", "--campaign", "other", "-j", "1"], 2, "--against"),
         (["-s", "model.depth=6", "--against", "quickstart", "-s", "data.folds=3"], 2, "folds"),
+        (["night"], 2, "night is a campaign: add --report"),
         (["none", "--report"], 4, "none"),
         (["none", "--adopt"], 4, "none"),
         (["night", "--claim"], 2, "nothing was adopted"),

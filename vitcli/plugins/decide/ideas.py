@@ -66,6 +66,11 @@ class Call:
     def compare(self, experiment: str | None, changes: Mapping[str, Any]) -> Comparison:
         """Return the comparison of a change: an experiment, changed fields or both."""
         campaign = read(self.folder) if self.folder else None
+        if experiment and not (self.folder or self.against) and read(RUNS / experiment):
+            raise ConfigError(
+                f"{experiment} is a campaign: add --report, --claim or --adopt, or name a change"
+                f" and --campaign {experiment}"
+            )
         typed = self._refuse_other(campaign) if campaign else self._begin()
         best = campaign.best if campaign else Side(experiment=self.against or "", config_hash="")
         for named in filter(None, (self.against, experiment)):
