@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 ALONE = {
     "--report": ("--claim", "--adopt", "--dry-run", "a change"),
     "--claim": ("--adopt", "a change"),
-    "--csv": ("--report", "--claim", "--adopt", "--campaign", "-o", "-s"),
+    "--csv": (
+        *("--report", "--claim", "--adopt", "--campaign", "--dry-run", "-o", "-s"),
+        *("--data", "--epochs", "--limit-batches"),
+    ),
 }
 """Options that mean nothing beside another one."""
 
@@ -99,6 +102,17 @@ def decide(
     score: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of the score, if it is not score.")
     ] = None,
+    variant: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of the variant.")
+    ] = None,
+    paired_by: Annotated[
+        str | None,
+        typer.Option("--pairs", metavar="COLUMN", help="Column that pairs trials, if not seed."),
+    ] = None,
+    unit: Annotated[
+        Literal["percent", "fraction", "none"] | None,
+        typer.Option(help="How scores are written."),
+    ] = None,
     lower_is_better: Annotated[
         bool | None,
         typer.Option(
@@ -141,13 +155,25 @@ def decide(
             "--campaign": campaign,
             "-o": output,
             "-s": sets or None,
+            "--data": data,
+            "--epochs": epochs,
+            "--limit-batches": limit_batches,
             "a change": is_idea,
         }
     )
+    reading = {
+        "score": score,
+        "variant": variant,
+        "seed": paired_by,
+        "unit": unit,
+        "lower_is_better": lower_is_better,
+    }
     if results is not None:
-        choices = {"score": score, "baseline": against, "lower_is_better": lower_is_better}
+        choices = {**reading, "baseline": against}
         judge_file(results, change, choices, max_seeds or MOST, margin, command, form)
         return
+    if any(value is not None for value in reading.values()):
+        raise ConfigError("options of columns and scores say how to read a file; add --csv FILE")
     from vitcli.cli.chosen import collect_changes
     from vitcli.plugins.decide.ideas import Call
     from vitcli.plugins.decide.ledger import adopt as adopt_last
@@ -241,7 +267,9 @@ def judge_file(
     from vitcli.runner.report.tables import csv_text
 
     chosen = Choices.of(**choices, margin=margin)
-    document, _ = read_text(csv_text(path), str(path), chosen, command)
+    document, unused = read_text(csv_text(path), str(path), chosen, command)
+    if unused:
+        say(f"not used: {', '.join(unused)}")
     judged = judge(document, change, most=most, margin=margin)
     if document.origin:
         say(document.origin.reading)
@@ -289,10 +317,13 @@ def end(decision: "Decision", *, is_won: bool) -> None:
 
 
 def plan_of(pairs: "Comparison", options: "Options") -> Report:
+    from vitcli.plugins.decide.pairs import refuse_other_precision
     from vitcli.runner.experiment.config import Experiment
     from vitcli.runner.train.dry_run import dry_run
     from vitcli.runner.train.prepare import Request
 
+    if not pairs.idea.is_final:
+        refuse_other_precision(pairs, options)
     request = Request(
         device=options.device,
         data_dir=options.data_dir,

@@ -13,7 +13,7 @@ from vitcli.plugins.decide.ledger import Campaign, Side, read
 from vitcli.plugins.decide.pairs import Comparison
 from vitcli.runner.engines.drivers import LOGS
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.teacher import with_teacher
+from vitcli.runner.evaluate.teacher import with_seed, with_teacher
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, find_experiment, load_experiment
 from vitcli.runner.experiment.yaml_text import Places, format_value
@@ -184,6 +184,7 @@ def sides_of(
         spec = load_experiment(place, {**typed, **own}, OPTIONS).spec
         spec = with_teacher(spec, required=False)
         sides.append(Side(experiment=place, changes=own, config_hash=config_hash(spec)))
+        spec = with_seed(spec, 0)  # each pair has a seed of its own
         variants.append(Variant(name=name, changes=own, settings=(({}, spec),)))
     refuse_equal(variants, Places((), CALL))
     return sides, [variant.spec for variant in variants]

@@ -256,6 +256,16 @@ class PairDrive(Drive):
         self.pairs.look()
 
 
+def refuse_other_precision(pairs: Comparison, options: Options) -> None:
+    from vitcli.runner.machine.device import name_precision, pick_device
+
+    device = pick_device(options.device)
+    precisions = {name_precision(spec.train.precision, device) for spec in pairs.specs}
+    if len(precisions) > 1:
+        raise ConfigError(f"{pairs.idea.name}: both sides need the same train.precision")
+    pairs.campaign.with_result(precisions.pop(), "")
+
+
 def compare(
     pairs: Comparison,
     options: Options,
@@ -263,17 +273,14 @@ def compare(
     on_pair: Callable[[Idea], None],
 ) -> Idea:
     """Train pairs until there is a verdict; return the idea with it."""
-    from vitcli.runner.machine.device import name_precision, pick_device
+    from vitcli.runner.machine.device import pick_device
 
     if pairs.idea.is_final:
         if pairs.adopts:
             pairs.save(pairs.idea)
         return pairs.idea
+    refuse_other_precision(pairs, options)
     device = pick_device(options.device)
-    precisions = {name_precision(spec.train.precision, device) for spec in pairs.specs}
-    if len(precisions) > 1:
-        raise ConfigError(f"{pairs.idea.name}: both sides need the same train.precision")
-    pairs.campaign.with_result(precisions.pop(), "")
     for spec in pairs.specs:
         with_teacher(spec)
     pairs.begin()

@@ -205,8 +205,6 @@ def stretch_to_size(pixels: Tensor, size: Size) -> Tensor:
     """
     if pixels.shape[-2:] == size:
         return pixels.contiguous()
-    if size[1] == 1 < size[0]:  # torch's antialiasing takes wrong rows for a single column
-        return stretch_to_size(pixels.mT, (1, size[0])).mT.contiguous()
     out = torch.empty(*pixels.shape[:2], *size, dtype=torch.uint8)
     for part, target in zip(pixels.split(CHUNK), out.split(CHUNK), strict=True):
         scaled = F.interpolate(part.float(), size=size, mode="bilinear", antialias=True)
