@@ -68,10 +68,38 @@ def test_one_of_several_variants_is_judged(here):
         ([("best", 0, 70.0)], [], 2),
         (pairs(6), ["--max-seeds", 3], 2),
         (pairs(6), ["--score", "loss"], 4),
+        (pairs(6), ["--data", "cifar10"], 2),
+        (pairs(6), ["--epochs", 3], 2),
+        (pairs(6), ["--limit-batches", 3], 2),
+        (pairs(6), ["--dry-run"], 2),
+        (pairs(6), ["--engine", "slurm", "-j", 2], 2),
+        (pairs(6), ["--gpus", 1], 2),
     ],
 )
 def test_bad_input(here, rows, words, code):
     assert said(code, "decide", "--csv", write(rows), *words)
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (("model", "seed", "accuracy"), ["--variant", "model"]),
+        (("variant", "run", "accuracy"), ["--pairs", "run"]),
+        (("variant", "seed", "accuracy (%)"), ["--unit", "percent"]),
+    ],
+)
+def test_what_the_reading_of_a_file_asks_for_can_be_typed(here, header, words):
+    rows = [(name, seed, score / 100) for name, seed, score in pairs(6)]
+    path = write(rows, header=header)
+    text = said(4, "decide", "--csv", path)
+    assert words[0] in text, text
+    assert json.loads(printed("decide", "--csv", path, *words, "--json"))["verdict"] == "better"
+
+
+def test_columns_that_are_not_used_are_named(here):
+    rows = [(*row, "x") for row in pairs(6)]
+    path = write(rows, header=("variant", "seed", "accuracy", "host"))
+    assert "not used: host" in said(0, "decide", "--csv", path, "--score", "accuracy")
 
 
 def test_a_file_is_needed(here):

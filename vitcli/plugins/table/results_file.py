@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import compress, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
@@ -68,6 +68,7 @@ UNITS = {"percent": "in percent", "fraction": "as a fraction of 1", "none": "as 
 ONE_REPETITION = "keep one repetition, or one row a repetition with the mean of its folds"
 MAX_NAME = 200
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(composed)]
+Model = TypeVar("Model", bound=BaseModel)
 KnownState = Annotated[State, BeforeValidator(lambda text: STATES.get(text.lower(), text.lower()))]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 PlannedSeeds = Annotated[Count, Field(ge=MIN_PAIRS)]
@@ -88,7 +89,7 @@ class Choices(Spec):
     @classmethod
     def of(cls, **given: Any) -> Self:
         plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in given.items()}
-        return cast(Self, _checked(cls, plain))
+        return checked(cls, plain)
 
 
 class Row(BaseModel):
@@ -112,7 +113,8 @@ class Row(BaseModel):
 USES = (*Row.model_fields,)[1:]
 
 
-def _checked(kind: type[BaseModel], fields: Mapping[str, Any], place: str = "") -> BaseModel:
+def checked(kind: type[Model], fields: Mapping[str, Any], place: str = "") -> Model:
+    """Return a record of fields; what is wrong with one of them is one line."""
     try:
         return kind(**fields)
     except ValidationError as error:
@@ -244,7 +246,7 @@ def _rows(
             if not filled[use]:
                 column = printable(header[uses.index(use)])
                 raise InputError(f"{place}: the cell of {column!r} is empty; fill it")
-        rows.append(cast(Row, _checked(Row, filled | {"place": place}, place)))
+        rows.append(checked(Row, filled | {"place": place}, place))
     return rows
 
 
@@ -437,8 +439,16 @@ def table(
         raise ConfigError(f"vitcli.table: {kind}: must be a CSV file or a data frame of pandas")
     what = "frame" if is_frame else repr(portable(str(results)))
     call = f"vitcli.table({', '.join([what, *(f'{k}={v!r}' for k, v in choices.items())])})"
-    text = results.to_csv(index=False) if is_frame else csv_text(Path(results))
+    text = _frame_text(results, chosen) if is_frame else csv_text(Path(results))
     document, unused = read_text(text, "frame" if is_frame else str(results), chosen, call)
     if unused:
         on_message(f"not used: {', '.join(unused)}")
     return ResultTable(document, source=None if is_frame else Path(results))
+
+
+def _frame_text(frame: Any, choices: Choices) -> str:
+    """Return a data frame as CSV, with its index where that has the variant or the seed."""
+    wanted = {"variant", "seed", choices.variant, choices.seed} - {None}
+    names = getattr(getattr(frame, "index", None), "names", ())
+    text: str = frame.to_csv(index=not wanted.isdisjoint(names))
+    return text
