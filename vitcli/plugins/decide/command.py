@@ -111,15 +111,16 @@ def decide(
     command = shlex.join(["vitcli", *map(portable, sys.argv[1:])])
     if change and not campaign and not sets and (show or claim):
         campaign, change = change, None
+    fields = {"--data": data, "--epochs": epochs, "--limit-batches": limit_batches}
     modes = {"--csv": results, "--report": show, "--claim": claim}
     exclude({**modes, "--adopt": adopt})
     exclude({**modes, "-s": sets})
     exclude({"--report": show, "--claim": claim, "a change": change})
-    exclude({"--csv": results, "--report": show, "--dry-run": dry_run})
-    exclude({"--csv": results, "--report": show, "--engine": engine != LOCAL})
-    trained = {"--data": data, "--epochs": epochs, "--limit-batches": limit_batches, "--gpus": gpus}
-    for option, value in {"--campaign": campaign, "-o": output, **trained}.items():
-        exclude({"--csv": results, option: value})
+    exclude({"--csv": results, "--campaign": campaign})
+    exclude({"--csv": results, "-o": output})
+    trainings = {"--dry-run": dry_run, "--engine": engine != LOCAL, "--gpus": gpus, **fields}
+    for option, value in trainings.items():
+        exclude({"--csv": results, "--report": show, option: value})
     reading = {
         "score": score,
         "variant": variant,
@@ -134,16 +135,15 @@ def decide(
     if any(value is not None for value in reading.values()):
         raise ConfigError("options of columns and scores say how to read a file; add --csv FILE")
     from vitcli.cli.chosen import collect_changes
-    from vitcli.plugins.decide.ideas import Call
+    from vitcli.plugins.decide.ideas import OPTIONS, Call
     from vitcli.runner.run.folder import named_folder
 
-    fields = {"data.name": data, "train.epochs": epochs, "train.limit_batches": limit_batches}
     call = Call(
         folder=output or (named_folder(campaign) if campaign else None),
         is_campaign=campaign is not None,
         adopts=adopt,
         against=against,
-        typed={name: value for name, value in fields.items() if value is not None},
+        typed={field: fields[option] for field, option in OPTIONS.items()},
         max_seeds=max_seeds,
         margin=margin,
         command=command,

@@ -102,7 +102,7 @@ class Call:
     def _begin(self) -> Campaign:
         if self.against is None:
             raise ConfigError("name the best so far: --against EXPERIMENT")
-        typed = dict(self.typed)
+        typed = {field: value for field, value in self.typed.items() if value is not None}
         spec = load_experiment(self.against, typed, OPTIONS).spec
         if spec.data.folds:
             raise ConfigError("decide compares seeds, and data.folds gives each seed other images")

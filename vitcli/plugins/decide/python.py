@@ -81,23 +81,21 @@ def of_experiments(
     max_seeds: int | None = None,
     margin: float | None = None,
     campaign: str | None = None,
-    data: str | None = None,
-    epochs: int | None = None,
-    limit_batches: int | None = None,
     **options: Any,
 ) -> rule.Decision:
     from vitcli.plugins.decide.ideas import Call
     from vitcli.plugins.decide.pairs import compare
     from vitcli.runner.study.plan import Options
 
-    if unknown := options.keys() - {field.name for field in dataclasses.fields(Options)}:
+    typed = {field: options.pop(name, None) for name, field in FIELDS.items()}
+    known = {field.name for field in dataclasses.fields(Options)} - {"command"}
+    if unknown := options.keys() - known:
         raise ConfigError(f"{CALL}: {min(unknown)}: no option of experiments")
-    given = {"data": data, "epochs": epochs, "limit_batches": limit_batches}
     call = Call(
         folder=Path(folder) if folder else RUNS / campaign if campaign else None,
         is_campaign=campaign is not None,
         against=str(against) if against else None,
-        typed={FIELDS[name]: value for name, value in given.items() if value is not None},
+        typed=typed,
         max_seeds=max_seeds,
         margin=margin,
         command=f"{CALL}({change!r}, {against!r})",
