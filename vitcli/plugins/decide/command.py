@@ -121,13 +121,8 @@ def decide(
     trainings = {"--dry-run": dry_run, "--engine": engine != LOCAL, "--gpus": gpus, **fields}
     for option, value in trainings.items():
         exclude({"--csv": results, "--report": show, option: value})
-    reading = {
-        "score": score,
-        "variant": variant,
-        "seed": paired_by,
-        "unit": unit,
-        "lower_is_better": lower_is_better,
-    }
+    columns = {"score": score, "variant": variant, "seed": paired_by}
+    reading = {**columns, "unit": unit, "lower_is_better": lower_is_better}
     if results is not None:
         choices = {**reading, "baseline": against, "margin": margin}
         judge_file(results, change, choices, max_seeds, command, form)
@@ -278,8 +273,7 @@ def plan_of(pairs: "Comparison", options: "Options") -> Report:
         ).total
         for spec in pairs.specs
     ]
-    known = [cost for cost in costs if cost is not None]
-    pair = sum(known) if len(known) == len(costs) else None
+    pair = None if None in costs else sum(cost or 0 for cost in costs)
     most = pairs.campaign.max_seeds - len(pairs.idea.scores)
     return Report(
         facts=[
