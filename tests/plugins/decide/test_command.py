@@ -53,6 +53,21 @@ def test_pairs_are_taken_in_the_order_of_seeds_up_to_the_first_gap(here):
     assert (code, document["pairs"], "seed 3" in "".join(document["notes"])) == (3, 3, True)
 
 
+def test_seeds_that_are_names_count_in_the_order_of_the_file(here):
+    names = ["wine", "iris", "set10", "set9"]
+    rows = [(variant, names[seed], score) for variant, seed, score in pairs(4)]
+    later = [("best", "adult", 70.0), ("idea", "adult", 60.0)]
+    judged = [
+        json.loads(vitcli("decide", "--csv", write(some), "--json")[1])
+        for some in (rows[:7], [*rows[:3], *rows[4:7]], rows, rows + later)
+    ]
+    gap, end, decided, after = judged
+    assert (gap["pairs"], gap["notes"][-1].endswith("seed set9")) == (3, True)
+    assert (end["pairs"], end["notes"][-1].endswith("a seed after set10")) == (3, True)
+    assert (decided["verdict"], decided["pairs"]) == ("better", 4)
+    assert after == decided, "a name that comes later moves no look"
+
+
 def test_one_of_several_variants_is_judged(here):
     path = write(pairs(6) + [("other", seed, BEST[seed]) for seed in range(6)])
     assert "idea, other" in said(2, "decide", "--csv", path)

@@ -209,10 +209,12 @@ def judge_file(
     from vitcli.plugins.table.results_file import Choices, read_text
     from vitcli.runner.report.tables import csv_text
 
-    document, unused = read_text(csv_text(path), str(path), Choices.of(**choices), command)
+    document, unused, seeds = read_text(
+        csv_text(path), str(path), Choices.of(**choices), command, in_file_order=True
+    )
     if unused:
         say(f"not used: {', '.join(unused)}")
-    name, decision, notes = judge(document, change, max_seeds, choices["margin"])
+    name, decision, notes = judge(document, change, max_seeds, choices["margin"], seeds)
     if document.origin:
         say(document.origin.reading)
     best, metric = document.rows[0].variant, document.headline

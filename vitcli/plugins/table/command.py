@@ -81,7 +81,7 @@ def table(
     )
     typed = (portable(word) if word[:1] in ("/", "~") else word for word in sys.argv[1:])
     command = shlex.join(["vitcli", *typed])
-    doc, unused = read_text(csv_text(results), str(results), choices, command)
+    doc, unused, _ = read_text(csv_text(results), str(results), choices, command)
     if unused:
         say(f"not used: {', '.join(unused)}")
     if doc.origin:

@@ -125,16 +125,20 @@ def checked(kind: type[Model], fields: Mapping[str, Any], place: str = "") -> Mo
 
 
 def read_text(
-    text: str, name: str, choices: Choices, command: str
-) -> tuple[StudyResult, list[str]]:
-    """Return the document of the text of a CSV file, and the columns that were not used."""
+    text: str, name: str, choices: Choices, command: str, *, in_file_order: bool = False
+) -> tuple[StudyResult, list[str], dict[int, str]]:
+    """Return the document of the text of a CSV file, and what the document does not hold.
+
+    That is the columns that were not used, and each seed as it is written. ``in_file_order`` counts
+    seeds that are names by their first rows, so that a row that is added moves none of them.
+    """
     (_, header), *body = _cells(text, name)
     uses = _uses(header, name, choices)
     if not choices.variant:
         _refuse_unclear_variant(name, header, uses, body)
     column, pairs = (header[uses.index(use)] for use in ("score", "seed"))
     rows = _rows(header, uses, body)
-    numbers = _seeds(rows)
+    numbers = _seeds(rows, in_file_order=in_file_order)
     folds = _folds(name, pairs, numbers)
     if folds is None:
         _refuse_hidden_folds(name, header, uses, body)
@@ -196,7 +200,8 @@ def read_text(
         plan=_plan(rows, numbers, choices),
         origin=origin,
     )
-    return document, [each for each, use in zip(header, uses, strict=True) if use not in USES]
+    unused = [name for name, use in zip(header, uses, strict=True) if use not in USES]
+    return document, unused, {number: printable(seed) for seed, number in numbers.items()}
 
 
 def _cells(text: str, name: str) -> list[tuple[str, list[str]]]:
@@ -276,10 +281,12 @@ def _refuse_unclear_variant(
         raise InputError(f"{name}: which column has the variants? Type {advice}")
 
 
-def _seeds(rows: Sequence[Row]) -> dict[str, int]:
-    """Return the number of each seed. Texts are counted in their own order, not in that of rows."""
+def _seeds(rows: Sequence[Row], *, in_file_order: bool) -> dict[str, int]:
+    """Return the number of each seed. Texts are counted in their own order, or in that of rows."""
     matches = {row.seed: WHOLE.fullmatch(row.seed) for row in rows}
-    texts = sorted((seed for seed, match in matches.items() if not match), key=natural_key)
+    texts = [seed for seed, match in matches.items() if not match]
+    if not in_file_order:
+        texts.sort(key=natural_key)
     if 0 < len(texts) < len(matches):
         place = next(row.place for row in rows if row.seed == texts[0])
         raise InputError(
@@ -440,7 +447,7 @@ def table(
     what = "frame" if is_frame else repr(portable(str(results)))
     call = f"vitcli.table({', '.join([what, *(f'{k}={v!r}' for k, v in choices.items())])})"
     text = _frame_text(results, chosen) if is_frame else csv_text(Path(results))
-    document, unused = read_text(text, "frame" if is_frame else str(results), chosen, call)
+    document, unused, _ = read_text(text, "frame" if is_frame else str(results), chosen, call)
     if unused:
         on_message(f"not used: {', '.join(unused)}")
     return ResultTable(document, source=None if is_frame else Path(results))
