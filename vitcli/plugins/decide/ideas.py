@@ -51,8 +51,7 @@ class Call:
     on_message: Callable[[str], None]
 
     def __post_init__(self) -> None:
-        most = rule.MOST if self.max_seeds is None else self.max_seeds
-        rule.check((), most, self.margin)
+        rule.check((), rule.MOST if self.max_seeds is None else self.max_seeds, self.margin)
 
     def existing(self) -> tuple[Path, Campaign]:
         campaign = read(self.folder) if self.folder else None

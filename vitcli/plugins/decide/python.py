@@ -10,9 +10,10 @@ from typing import Any
 
 from vitcli.core.spec import Spec
 from vitcli.plugins.decide import rule
+from vitcli.plugins.decide.ledger import read_hashed
 from vitcli.plugins.table.results_file import checked
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.files import commit, make_output_folder, read_json, to_hashed_json
+from vitcli.runner.files import commit, make_output_folder, to_hashed_json
 from vitcli.runner.run.folder import RUNS
 from vitcli.runner.study.from_python import FIELDS, plain, reporter
 from vitcli.runner.text import Listener, quantity
@@ -117,11 +118,8 @@ def of_functions(
     make_output_folder(folder)
     path = folder / SCORES
     fixed = {"functions": [name_of(change), name_of(best)], **chosen.model_dump()}
-    try:
-        content = read_json(path) if path.exists() else {**fixed, "scores": []}
-        scores, before = content["scores"], {name: content[name] for name in fixed}
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{path}: edited or damaged ({error}); restore it") from error
+    before = read_hashed(path) or {**fixed, "scores": []}
+    scores = before.pop("scores", None)
     if before != fixed:
         raise ConfigError(f"{path}: began with {before}; call again with these, or take a folder")
     if scores:
