@@ -92,6 +92,15 @@ class Linear(torch.nn.Module):
         return [torch.full((len(images), 2, 4, 4), self.sums / 4 + layer) for layer in range(1)]
 
 
+class Changed(Linear):
+    def __init__(self, change):
+        super().__init__()
+        self.change = change
+
+    def forward(self, images):
+        return self.change(super().forward(images))
+
+
 def test_fit_trains_any_module_that_returns_logits(mine):
     model = Linear()
     before = model.layer.weight.clone()
@@ -112,6 +121,10 @@ def test_fit_trains_any_module_that_returns_logits(mine):
         (torch.nn.Linear(7, 2), "fit: images of 3x8x8 .* cannot be multiplied"),
         (torch.nn.Flatten(), "fit: Flatten has no parameter"),
         (vitcli.build_model(**SMALL).requires_grad_(False), "^fit: .*parameter"),
+        ("vit", "^fit: str is no Module; take build_model"),
+        (Changed(lambda logits: logits.detach().numpy()), r"\(2, 2\), returned ndarray"),
+        (Changed(lambda logits: logits.detach()), "Changed returns logits without a gradient"),
+        (Changed(lambda logits: logits.long()), "Changed returns logits without a gradient"),
     ],
     ids=lambda value: str(value)[:12],
 )
@@ -119,6 +132,19 @@ def test_fit_says_what_a_module_must_return(mine, model, message):
     found = refusal(vitcli.fit, model, mine, **FIT)
     assert re.search(message, found)
     assert "batch_size" not in found, "the batch is not too large"
+
+
+@pytest.mark.parametrize("change", [lambda logits: logits.softmax(1), lambda logits: logits])
+def test_fit_says_that_probabilities_are_no_logits(mine, change):
+    notes: list[str] = []
+    vitcli.fit(Changed(change), mine, **FIT, on_message=notes.append)
+    is_changed = change(torch.ones(1, 2)).sum() == 1
+    assert ["returns probabilities" in note for note in notes] == [True] * bool(is_changed)
+
+
+@pytest.mark.parametrize("data", ["scenes", [(1, 2)], None])
+def test_fit_takes_no_other_data(data):
+    assert "is no DataSet; take load_data" in refusal(vitcli.fit, Linear(), data, **FIT)
 
 
 @pytest.mark.parametrize("model", [torch.nn.Flatten(), Linear(sums=2.0)], ids=["none", "sums"])
@@ -144,8 +170,9 @@ def test_fit_makes_a_run_that_commands_take(pictures, mine, capsys):
         )
     assert commands.vitcli("eval", "x", "--min-accuracy", last["test_accuracy"])[0] == 0
     assert not run.result["exact"], "its initial weights are not those of its seed"
-    with pytest.raises(vitcli.UserError, match="x is not empty"):
-        next(vitcli.fit(model, data, **FIT, save="runs/x"))
+    for folder in ("runs/x", "runs/x/result.json"):
+        with pytest.raises(vitcli.UserError, match=f"{folder} is not empty"):
+            next(vitcli.fit(model, data, **FIT, save=folder))
     with pytest.raises(vitcli.UserError, match=r"@vitcli\.parts\.model"):
         next(vitcli.fit(Linear(), mine, **FIT, save="runs/y"))
     capsys.readouterr()

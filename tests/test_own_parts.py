@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 import shutil
 import sys
@@ -392,7 +393,8 @@ def test_state_outside_the_weights_is_a_warning(tiny, counted):
     assert (code, "warning: net.py: the saved weights alone" in talk) == (0, bool(counted))
 
 
-def test_an_own_metric_changes_neither_the_others_nor_the_predictions(here):
+@pytest.mark.parametrize("value", [math.nan, -math.inf, 1e300])  # such as a perplexity
+def test_an_own_metric_changes_neither_the_others_nor_the_predictions(here, value):
     logits, labels = torch.eye(3), torch.tensor([0, 1, 1])
     before = measure_logits(logits, labels)
 
@@ -403,7 +405,7 @@ def test_an_own_metric_changes_neither_the_others_nor_the_predictions(here):
 
     @parts.metric
     def undefined(logits, labels):
-        return torch.tensor(float("nan"))
+        return torch.tensor(value, dtype=torch.float64)
 
     assert measure_logits(logits, labels) == before | {"coarse": 0.5}
     assert (logits.equal(torch.eye(3)), labels.tolist()) == (True, [0, 1, 1])

@@ -183,7 +183,7 @@ def fit(
         UserError: A field is invalid, the model returns no logits, or model and data do not fit
             together. A training that diverges raises during the epoch.
     """
-    fitting = fitting_model(model, data)
+    fitting = fitting_model(model, data, on_message)
     device = pick_device(str(next(model.parameters()).device))
     std = tuple(value or 1.0 for value in data.std)  # a single level has no spread
     source = data.spec.model_dump() if data.spec else {"name": f"imagefolder:{data.name}"}
@@ -427,8 +427,10 @@ def decide(
     false if another pair is needed.
 
     Args:
-        change: Differences of the pairs so far, in the order of their seeds. Or dotted fields, such
-            as ``{"optim.lr": 0.01}``, or an experiment, which are trained.
+        change: Differences of the pairs so far, in the order of their seeds. Or a function that
+            trains with a seed and returns a score; ``against`` is such a function, too, and
+            ``folder`` keeps the scores, so that the same call goes on. Or dotted fields, such as
+            ``{"optim.lr": 0.01}``, or an experiment, which are trained.
         against: What is the best so far. A campaign that has begun needs none.
         on_message: Receives a line for each training. Writes to stderr by default.
         choices: ``max_seeds``, ``margin`` and ``higher_is_better``; for what is trained

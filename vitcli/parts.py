@@ -27,14 +27,13 @@ K classes. ``shape`` is a TokenShape with embed_dim, num_heads, head_dim, num_to
 num_prefix_tokens.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 from torch import Tensor
 
-from vitcli.core.metric import ACCURACY, METRICS, Metric
+from vitcli.core.metric import ACCURACY, MAX_NUMBER, METRICS, Metric, bare_name, metric_of
 from vitcli.core.models.own import OwnModel
 from vitcli.core.nn.attention import Position
 from vitcli.core.objectives.classify import Classify
@@ -325,10 +324,15 @@ def metric(
     """Add a metric of every classification: ``(logits, labels)`` -> a number, or None.
 
     Logits are (N, K) float64 and labels (N,) int64, on the CPU; both are copies. With the unit
-    ``%`` it returns a share, which is shown in percent. NaN and infinity count as None.
+    ``%`` it returns a share, which is shown in percent. NaN, infinity and numbers from 1e300 on
+    count as None. The name may not be that of another metric behind ``train_``, ``val_`` or
+    ``test_``.
     """
 
     def make_row(build: Part, part: str) -> Metric:
+        bare = bare_name(part)
+        if bare != part and metric_of(bare):
+            raise ValueError(f"{part} is the {bare} of a split in a run's files; rename the metric")
         return Metric(
             name=part,
             label=label or part.replace("_", " "),
@@ -355,7 +359,7 @@ def _as_number(
     except (TypeError, ValueError, RuntimeError) as error:
         text = f"metric {name} returned {type(value).__name__}, not one number"
         raise OwnPartError(build, text) from error
-    return number if math.isfinite(number) else None
+    return number if abs(number) < MAX_NUMBER else None
 
 
 def objective(

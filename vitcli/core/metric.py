@@ -69,6 +69,8 @@ class Metric:
         return value > other if self.higher_is_better else value < other
 
 
+MAX_NUMBER = 1e300
+"""All numbers in a run's files are smaller."""
 percent = partial(Metric, scale=100, unit="%", digits=2, short_digits=1)
 error = partial(Metric, short_digits=3, higher_is_better=False)
 STORED = "vitcli.core.metrics.stored"

@@ -1,6 +1,7 @@
 """Campaigns: pairs are trained once, whatever is killed, and the ledger says what came of them."""
 
 import json
+import shlex
 import zlib
 from collections import deque
 from collections.abc import Callable, Generator
@@ -94,7 +95,10 @@ def write_run(folder: Path, entry: dict[str, Any], spec: ExperimentSpec, state: 
 @pytest.fixture
 def made(here, monkeypatch) -> None:
     monkeypatch.setattr("vitcli.runner.engines.drive.LocalEngine", Engine)
-    monkeypatch.setattr("vitcli.runner.machine.device.name_precision", lambda *_: "fp32")
+    monkeypatch.setattr(
+        "vitcli.runner.machine.device.name_precision",
+        lambda name, _: {"auto": "fp32"}.get(name, name),
+    )
     monkeypatch.setattr("os.fsync", ignore_message)  # no test here cuts the power
     monkeypatch.setattr(Engine, "trained", [], raising=False)
     monkeypatch.setattr(Engine, "left", 0, raising=False)
@@ -204,6 +208,22 @@ def test_a_failed_training_leaves_the_idea_open(made, monkeypatch):
     printed("decide", "-s", "model.depth=5", *NIGHT)
 
 
+def test_the_jobs_of_slurm_are_drivers_of_one_comparison(made):
+    words = ["-s", "model.depth=5", "--campaign", "night", "--against", "quickstart"]
+    code, script, _ = vitcli("decide", *words, "--engine", "slurm", "-j", "2")
+    assert code == 3, "no verdict yet"
+    assert "#SBATCH --array=1-2" in script.splitlines()
+    words += ["-j", "1", "-o", str(ROOT.resolve())]
+    assert [
+        line
+        for line in script.splitlines()
+        if line.endswith(f"vitcli decide {shlex.join(words)} &")
+    ]
+    assert not Engine.trained
+    assert said(0, "decide", *words)
+    assert "better" in printed("decide", *words, "--engine", "slurm"), "the verdict is known"
+
+
 def test_a_budget_ends_with_the_command_that_goes_on(made, monkeypatch):
     said(3, "decide", "-s", "model.depth=5", *NIGHT, "--budget", "0.001s")
     printed("decide", "-s", "model.depth=5", *NIGHT)
@@ -219,16 +239,25 @@ def test_a_budget_ends_with_the_command_that_goes_on(made, monkeypatch):
             "same",
         ),
         (["-s", "model.dept=4", *NEXT], 2, "dept"),
+        (["-s", "seed=3", *NEXT], 2, "same"),
+        (["-s", "train.precision=bf16", *NEXT], 2, "train.precision"),
+        (["-s", "train.precision=bf16", *NEXT, "--dry-run"], 2, "train.precision"),
+        (["-s", "model.depth=6", *NEXT, "--score", "accuracy"], 2, "add --csv"),
+        (["-s", "model.depth=6", *NEXT, "--higher-is-better"], 2, "add --csv"),
         (["-s", "data.val_split=0.5", *NEXT], 2, "val_split"),
         (["-s", "model.depth=6", *NEXT, "--max-seeds", "24"], 2, "16"),
         (["-s", "model.depth=5", *NEXT, "--margin", "1"], 2, "--margin"),
         (["-s", "model.depth=6", *NEXT, "--against", "cifar10-tiny"], 2, "quickstart"),
         (["-s", "model.depth=6", *NEXT, "--epochs", "3"], 2, "train.epochs"),
         (["-s", "model.depth=6", *NEXT, "--csv", "x.csv"], 2, "--csv"),
+        (["-s", "model.depth=6", "--campaign", "night", "--engine", "slurm"], 2, "-j"),
+        (["-s", "model.depth=6", *NEXT, "--gpus", "0.5"], 2, "--engine ray"),
+        (["night", "--report", "--engine", "slurm"], 2, "--engine"),
         (["-s", "model.depth=6", "--campaign", "other", "-j", "1"], 2, "--against"),
         (["-s", "model.depth=6", "--against", "quickstart", "-s", "data.folds=3"], 2, "folds"),
+        (["night"], 2, "night is a campaign: add --report"),
         (["none", "--report"], 4, "none"),
-        (["night", "--adopt"], 2, "--against"),
+        (["night", "--adopt"], 2, "night is a campaign: add --report"),
         (["--campaign", "night", "--adopt"], 2, "name a change"),
         (["night", "--claim"], 2, "nothing was adopted"),
         (["night", "--claim", "--report"], 2, "--report"),

@@ -53,6 +53,21 @@ def test_pairs_are_taken_in_the_order_of_seeds_up_to_the_first_gap(here):
     assert (code, document["pairs"], "seed 3" in "".join(document["notes"])) == (3, 3, True)
 
 
+def test_seeds_that_are_names_count_in_the_order_of_the_file(here):
+    names = ["wine", "iris", "set10", "set9"]
+    rows = [(variant, names[seed], score) for variant, seed, score in pairs(4)]
+    later = [("best", "adult", 70.0), ("idea", "adult", 60.0)]
+    judged = [
+        json.loads(vitcli("decide", "--csv", write(some), "--json")[1])
+        for some in (rows[:7], [*rows[:3], *rows[4:7]], rows, rows + later)
+    ]
+    gap, end, decided, after = judged
+    assert (gap["pairs"], gap["notes"][-1].endswith("seed set9")) == (3, True)
+    assert (end["pairs"], end["notes"][-1].endswith("a seed after set10")) == (3, True)
+    assert (decided["verdict"], decided["pairs"]) == ("better", 4)
+    assert after == decided, "a name that comes later moves no look"
+
+
 def test_one_of_several_variants_is_judged(here):
     path = write(pairs(6) + [("other", seed, BEST[seed]) for seed in range(6)])
     assert "idea, other" in said(2, "decide", "--csv", path)
@@ -68,10 +83,38 @@ def test_one_of_several_variants_is_judged(here):
         ([("best", 0, 70.0)], [], 2),
         (pairs(6), ["--max-seeds", 3], 2),
         (pairs(6), ["--score", "loss"], 4),
+        (pairs(6), ["--data", "cifar10"], 2),
+        (pairs(6), ["--epochs", 3], 2),
+        (pairs(6), ["--limit-batches", 3], 2),
+        (pairs(6), ["--dry-run"], 2),
+        (pairs(6), ["--engine", "slurm", "-j", 2], 2),
+        (pairs(6), ["--gpus", 1], 2),
     ],
 )
 def test_bad_input(here, rows, words, code):
     assert said(code, "decide", "--csv", write(rows), *words)
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (("model", "seed", "accuracy"), ["--variant", "model"]),
+        (("variant", "run", "accuracy"), ["--pairs", "run"]),
+        (("variant", "seed", "accuracy (%)"), ["--unit", "percent"]),
+    ],
+)
+def test_what_the_reading_of_a_file_asks_for_can_be_typed(here, header, words):
+    rows = [(name, seed, score / 100) for name, seed, score in pairs(6)]
+    path = write(rows, header=header)
+    text = said(4, "decide", "--csv", path)
+    assert words[0] in text, text
+    assert json.loads(printed("decide", "--csv", path, *words, "--json"))["verdict"] == "better"
+
+
+def test_columns_that_are_not_used_are_named(here):
+    rows = [(*row, "x") for row in pairs(6)]
+    path = write(rows, header=("variant", "seed", "accuracy", "host"))
+    assert "not used: host" in said(0, "decide", "--csv", path, "--score", "accuracy")
 
 
 def test_a_file_is_needed(here):

@@ -1,15 +1,31 @@
 """`vitcli.table` of a data frame and of a file."""
 
+from types import SimpleNamespace
+
+import pytest
+
 import vitcli
 from tests.test_api import refusal
 from vitcli import api, plugin
 
 
 class Frame:
+    """What is used of a data frame of pandas, whose index has the first columns."""
+
+    def __init__(self, *names: str | None) -> None:
+        self.index = SimpleNamespace(names=names or (None,))
+
     def to_csv(self, index: bool) -> str:
-        assert not index
-        rows = [f"{name},{seed}.0,{seed + 1}" for name in "ab" for seed in range(3)]
-        return "\n".join(["variant,seed,loss,note", *(f"{row}," for row in rows)])
+        rows = [f"{name},{seed}.0,{seed + 1}," for name in "ab" for seed in range(3)]
+        left = 0 if index else sum(name is not None for name in self.index.names)
+        lines = ["variant,seed,loss,note", *rows]
+        return "\n".join(",".join(line.split(",")[left:]) for line in lines)
+
+
+@pytest.mark.parametrize("names", [("variant",), ("variant", "seed")])
+def test_the_index_of_a_frame_may_have_the_variant_and_the_seed(names):
+    plain = vitcli.table(Frame(), score="loss")
+    assert vitcli.table(Frame(*names), score="loss").document.rows == plain.document.rows
 
 
 def test_a_table_is_made_from_a_frame_or_a_file(tmp_path):

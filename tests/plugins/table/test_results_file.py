@@ -84,7 +84,7 @@ def test_the_flagship_comes_back_from_its_trials_to_the_last_digit(tmp_path):
     for order in (lines, sorted(lines, key=lambda line: line.rpartition(",")[2])):
         text = "\n".join([header, *order])
         choices = Choices.of(margin=ours.margin, baseline=ours.rows[0].variant)
-        theirs, unused = read_text(text, "trials.csv", choices, "")
+        theirs, unused, _ = read_text(text, "trials.csv", choices, "")
         assert unused == []
         rows = {row.variant: row for row in compare(theirs)}
         for row in compare(ours):

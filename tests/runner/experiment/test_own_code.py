@@ -195,6 +195,7 @@ def s(p, *, {{}}): return 1
 PLAIN = "option is made of numbers, text, true, false, None, lists, tuples and dictionaries"
 CHANGED = ["o: Any = (1, 2)", "o=(1, (2, 3))", "o: Callable = len", "o=Act", "o: memoryview = None"]
 """Options whose default does not come back from config.yaml as it was."""
+METRIC = "from vitcli.parts import metric\n@metric\ndef %s(logits, labels): ...\n"
 SILENT = "class E(Exception):\n    __str__ = None\n"
 TWICE = f"{PART}(name='s')\ndef r(p): ...\n@schedule(name='s')\n"
 
@@ -213,6 +214,10 @@ TWICE = f"{PART}(name='s')\ndef r(p): ...\n@schedule(name='s')\n"
         ("space.py", "from spaced.util import x\n", r"space.py:1: imports spaced.*list it too"),
         ("shadow.py", f"{PART}(name='cosine')\ndef s(p): ...\n", "a part 'cosine' already"),
         ("twice.py", f"{TWICE}def t(p): ...\n", "twice.py:4: .*twice.py:2 has a part 's' already"),
+        *(
+            (f"{name}.py", METRIC % name, f"{name}.py:2: .*rename the metric")
+            for name in ("test_accuracy", "val_loss", "best_val_macro_f1")
+        ),
         ("silent.py", f"{SILENT}raise E\n", "silent.py:3: in <module>: silent.E"),
         ("chain.py", "x = a" + ".b" * 20_000, "chain.py:1: RecursionError"),
         ("latin.py", "# 1\n# 2\nx = '\udce9'\n", "latin.py:3: SyntaxError"),
@@ -334,6 +339,8 @@ def test_a_package_adds_parts_and_its_version_belongs_to_the_configuration(tiny,
         ("o: Path = Path('a')", "b/c"),
         ("o: bool | int = True", 1),
         ("o: Optional[Callable] = None", None),
+        ("o=None", 4),
+        ("o=None", [1, "a"]),
     ],
 )
 def test_an_option_comes_back_from_config_yaml_as_it_was(here, option, typed):

@@ -111,7 +111,7 @@ def options_of_signature(
         default = ... if parameter.default is parameter.empty else parameter.default
         if name not in hints and default is ...:
             raise TypeError(f"parameter {name!r} of {build.__name__} needs a type or a default")
-        fields[name] = (hints.get(name, type(default)), default)
+        fields[name] = (hints.get(name, Any if default is None else type(default)), default)
     return checked_options(build.__name__, fields, taken)
 
 

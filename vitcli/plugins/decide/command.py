@@ -5,12 +5,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.engines import takes_options
+from vitcli.cli.engines import Gpus, Place, check_engine, takes_options
 from vitcli.cli.options import (
     Data,
     DryRun,
@@ -23,6 +23,9 @@ from vitcli.cli.options import (
     with_code,
     with_example,
 )
+from vitcli.plugin import load_target
+from vitcli.plugins.table.command import LowerIsBetter, Margin, Pairs, Score, Unit, VariantColumn
+from vitcli.runner.engines.engine import ENGINES, LOCAL
 from vitcli.runner.errors import CheckError, ConfigError, PartlyError
 from vitcli.runner.report.report import Fact, Report, facts_of, hidden
 from vitcli.runner.text import ignore_message, portable, quantity
@@ -80,25 +83,19 @@ def decide(
             show_default="16",
         ),
     ] = None,
-    margin: Annotated[
-        float | None,
-        Option(help="Margin of equivalence, in the unit of the table."),
-    ] = None,
-    score: Annotated[
-        str | None, Option(metavar="COLUMN", help="Column of the score, if it is not score.")
-    ] = None,
-    lower_is_better: Annotated[
-        bool | None,
-        Option(
-            "--lower-is-better/--higher-is-better",
-            help="Direction of the score, if its name does not say it.",
-        ),
-    ] = None,
+    margin: Margin = None,
+    score: Score = None,
+    variant: VariantColumn = None,
+    paired_by: Pairs = None,
+    unit: Unit = None,
+    lower_is_better: LowerIsBetter = None,
     data: Data = None,
     epochs: Epochs = None,
     limit_batches: LimitBatches = None,
     *,
     options: "Options",
+    engine: Place = LOCAL,
+    gpus: Gpus = None,
     output: Annotated[
         Path | None, output_option("FOLDER", "Folder of the comparison.", "runs/...")
     ] = None,
@@ -114,39 +111,34 @@ def decide(
     command = shlex.join(["vitcli", *map(portable, sys.argv[1:])])
     if change and not campaign and not sets and (show or claim):
         campaign, change = change, None
-    is_idea = bool(sets or (change and results is None))
+    fields = {"--data": data, "--epochs": epochs, "--limit-batches": limit_batches}
     modes = {"--csv": results, "--report": show, "--claim": claim}
     exclude({**modes, "--adopt": adopt})
     exclude({**modes, "-s": sets})
     exclude({"--report": show, "--claim": claim, "a change": change})
     exclude({"--csv": results, "--campaign": campaign})
     exclude({"--csv": results, "-o": output})
-    exclude({"--csv": results, "--report": show, "--dry-run": dry_run})
+    trainings = {"--dry-run": dry_run, "--engine": engine != LOCAL, "--gpus": gpus, **fields}
+    for option, value in trainings.items():
+        exclude({"--csv": results, "--report": show, option: value})
+    columns = {"score": score, "variant": variant, "seed": paired_by}
+    reading = {**columns, "unit": unit, "lower_is_better": lower_is_better}
     if results is not None:
-        from vitcli.plugins.decide.csv_file import judge
-        from vitcli.plugins.table.results_file import Choices, read_text
-        from vitcli.runner.report.tables import csv_text
-
-        choices = {"score": score, "baseline": against, "lower_is_better": lower_is_better}
-        chosen = Choices.of(**choices, margin=margin)
-        document, _ = read_text(csv_text(results), str(results), chosen, command)
-        name, decision, notes = judge(document, change, max_seeds, margin)
-        if document.origin:
-            say(document.origin.reading)
-        best, metric = document.rows[0].variant, document.headline
-        report_decision(name, best, decision, metric, form, notes)
+        choices = {**reading, "baseline": against, "margin": margin}
+        judge_file(results, change, choices, max_seeds, command, form)
         return
+    if any(value is not None for value in reading.values()):
+        raise ConfigError("options of columns and scores say how to read a file; add --csv FILE")
     from vitcli.cli.chosen import collect_changes
-    from vitcli.plugins.decide.ideas import Call
+    from vitcli.plugins.decide.ideas import OPTIONS, Call
     from vitcli.runner.run.folder import named_folder
 
-    fields = {"data.name": data, "train.epochs": epochs, "train.limit_batches": limit_batches}
     call = Call(
         folder=output or (named_folder(campaign) if campaign else None),
         is_campaign=campaign is not None,
         adopts=adopt,
         against=against,
-        typed={name: value for name, value in fields.items() if value is not None},
+        typed={field: fields[option] for field, option in OPTIONS.items()},
         max_seeds=max_seeds,
         margin=margin,
         command=command,
@@ -157,20 +149,22 @@ def decide(
 
         emit_report(report(*call.existing()), form)
         return
-    if not (is_idea or claim):
+    if not (sets or change or claim):
         raise ConfigError("name a change: -s FIELD=VALUE, an experiment, or --csv FILE")
+    if not dry_run:
+        check_engine(engine, options.jobs, gpus)
     pairs = call.claim() if claim else call.compare(change, collect_changes(sets, {})[0])
     if dry_run:
         emit_report(plan_of(pairs, options), form)
         return
-    train(pairs, options)
+    train(pairs, options, engine, gpus)
     if pairs.idea.adopted:
         say(f"adopted: {pairs.idea.name}")
     decision = pairs.idea.decision(pairs.campaign.max_seeds)
     report_decision(pairs.idea.name, pairs.name_of_best, decision, pairs.campaign.metric, form)
 
 
-def train(pairs: "Comparison", options: "Options") -> None:
+def train(pairs: "Comparison", options: "Options", engine: str, gpus: float | None) -> None:
     from vitcli.cli.trials import display
     from vitcli.plugins.decide.pairs import THREADS, compare
     from vitcli.runner.files import make_output_folder
@@ -181,6 +175,9 @@ def train(pairs: "Comparison", options: "Options") -> None:
         compare(pairs, options, ignore_message)
         return
     make_output_folder(pairs.root)
+    elsewhere = ENGINES[engine].train
+    if elsewhere and not load_target(elsewhere)(pairs.root, THREADS, options, gpus):
+        raise Exit(PartlyError.exit_code)
     change, num_told = pairs.idea.side.config_hash[:12], len(pairs.idea.scores)
     say(f"{pairs.idea.name} against {pairs.name_of_best}, in {pairs.root}")
     left, count = len([*pairs.wanted()]), worker_count(THREADS, options)
@@ -198,6 +195,30 @@ def train(pairs: "Comparison", options: "Options") -> None:
                 screen.say(f"{quantity(num_told, 'pair')}, interval {shown}")
 
         compare(pairs, options, on_event)
+
+
+def judge_file(
+    path: Path,
+    change: str | None,
+    choices: dict[str, Any],
+    max_seeds: int | None,
+    command: str,
+    form: str,
+) -> None:
+    from vitcli.plugins.decide.csv_file import judge
+    from vitcli.plugins.table.results_file import Choices, read_text
+    from vitcli.runner.report.tables import csv_text
+
+    document, unused, seeds = read_text(
+        csv_text(path), str(path), Choices.of(**choices), command, in_file_order=True
+    )
+    if unused:
+        say(f"not used: {', '.join(unused)}")
+    name, decision, notes = judge(document, change, max_seeds, choices["margin"], seeds)
+    if document.origin:
+        say(document.origin.reading)
+    best, metric = document.rows[0].variant, document.headline
+    report_decision(name, best, decision, metric, form, notes)
 
 
 def report_decision(
@@ -241,9 +262,12 @@ def interval_text(decision: "Decision", metric: "Metric") -> str:
 
 def plan_of(pairs: "Comparison", options: "Options") -> Report:
     from vitcli.cli.trials import time_fact
+    from vitcli.plugins.decide.pairs import refuse_other_precision
     from vitcli.runner.experiment.config import Experiment
     from vitcli.runner.study.estimate import dry_run_trial
 
+    if not pairs.idea.is_final:
+        refuse_other_precision(pairs, options)
     is_val = pairs.split == "val"
     costs = [
         dry_run_trial(
@@ -251,8 +275,7 @@ def plan_of(pairs: "Comparison", options: "Options") -> Report:
         ).total
         for spec in pairs.specs
     ]
-    known = [cost for cost in costs if cost is not None]
-    pair = sum(known) if len(known) == len(costs) else None
+    pair = None if None in costs else sum(cost or 0 for cost in costs)
     most = pairs.campaign.max_seeds - len(pairs.idea.scores)
     return Report(
         facts=[

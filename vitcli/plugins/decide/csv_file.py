@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections.abc import Mapping
 
 from vitcli.plugins.decide import rule
 from vitcli.runner.errors import ConfigError, InputError
@@ -11,9 +12,13 @@ from vitcli.runner.text import printable
 
 
 def judge(
-    document: StudyResult, change: str | None, max_seeds: int | None, margin: float | None
+    document: StudyResult,
+    change: str | None,
+    max_seeds: int | None,
+    margin: float | None,
+    names: Mapping[int, str],
 ) -> tuple[str, rule.Decision, list[str]]:
-    """Return the name of the change, the verdict and notes."""
+    """Return the name of the change, the verdict and notes; seeds have the given names."""
     best, *others = document.rows
     row = _row(others, change)
     if document.folds:
@@ -38,12 +43,12 @@ def judge(
     if not decision.is_final and gap is not None:
         if _has_diverged(best, gap):
             raise InputError(
-                f"{best.variant} diverged with seed {gap}; a comparison with it means nothing"
+                f"{best.variant} diverged with seed {names[gap]}, so a comparison means nothing"
             )
         if _has_diverged(row, gap):
             decision = dataclasses.replace(decision, verdict="diverged")
     if not decision.is_final:
-        needed = f"seed {gap}" if gap is not None else f"a seed after {seeds[-1]}"
+        needed = f"a seed after {names[seeds[-1]]}" if gap is None else f"seed {names[gap]}"
         notes.append(f"one more pair is needed, in the order of the seeds: {needed}")
     return row.variant, decision, notes
 

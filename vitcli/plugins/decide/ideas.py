@@ -13,7 +13,7 @@ from vitcli.plugins.decide.ledger import METRIC, Campaign, Side, read
 from vitcli.plugins.decide.pairs import Comparison
 from vitcli.runner.engines.drivers import LOGS
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.teacher import with_teacher
+from vitcli.runner.evaluate.teacher import with_seed, with_teacher
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, find_experiment, load_experiment
 from vitcli.runner.experiment.yaml_text import Places, format_value
@@ -51,7 +51,7 @@ class Call:
     on_message: Callable[[str], None]
 
     def __post_init__(self) -> None:
-        rule.check((), self.max_seeds or rule.MOST, self.margin)
+        rule.check((), rule.MOST if self.max_seeds is None else self.max_seeds, self.margin)
 
     def existing(self) -> tuple[Path, Campaign]:
         campaign = read(self.folder) if self.folder else None
@@ -64,6 +64,11 @@ class Call:
 
     def compare(self, experiment: str | None, changes: Mapping[str, Any]) -> Comparison:
         """Return the comparison of a change: an experiment, changed fields or both."""
+        if experiment and not (self.folder or self.against) and read(RUNS / experiment):
+            raise ConfigError(
+                f"{experiment} is a campaign: add --report or --claim, or name a change and"
+                f" --campaign {experiment}"
+            )
         campaign = (read(self.folder) if self.folder else None) or self._begin()
         for named in filter(None, (self.against, experiment)):
             own_code.state.typed.add(str(find_experiment(named)))
@@ -96,7 +101,7 @@ class Call:
     def _begin(self) -> Campaign:
         if self.against is None:
             raise ConfigError("name the best so far: --against EXPERIMENT")
-        typed = dict(self.typed)
+        typed = {field: value for field, value in self.typed.items() if value is not None}
         spec = load_experiment(self.against, typed, OPTIONS).spec
         if spec.data.folds:
             raise ConfigError("decide compares seeds, and data.folds gives each seed other images")
@@ -124,6 +129,7 @@ class Call:
         for name, experiment, fields in (sought, change):
             side, spec = _load(experiment, fields, campaign.typed)
             sides.append(side)
+            spec = with_seed(spec, 0)  # each pair has a seed of its own
             variants.append(Variant(name=name, changes=dict(fields), settings=(({}, spec),)))
         self._refuse_edited(sides[0], best)
         refuse_equal(variants, Places((), CALL))

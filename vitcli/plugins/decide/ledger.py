@@ -240,22 +240,28 @@ class Campaign(Spec):
         return self.model_copy(update=facts)
 
 
-def read(root: Path) -> Campaign | None:
-    """Return the campaign in a folder; None without one."""
-    path = root / FILE
+def read_hashed(path: Path) -> dict[str, Any] | None:
+    """Return the content of a file that ``to_hashed_json`` made; None without a file."""
     try:
         content = read_json(path)
-        if "sha256" not in content:
+        if not content.pop("sha256", None):
             raise ValueError("it has no hash")
-        return Campaign.model_validate({k: v for k, v in content.items() if k != "sha256"})
+        return content
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except ValidationError as error:
-        raise InputError(f"{path}: damaged, or of another version of vitcli") from error
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path}: edited or damaged ({error}); restore it, such as with git"
         ) from error
+
+
+def read(root: Path) -> Campaign | None:
+    """Return the campaign in a folder; None without one."""
+    content = read_hashed(root / FILE)
+    try:
+        return None if content is None else Campaign.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{root / FILE}: of another version of vitcli") from error
 
 
 def update(root: Path, change: Callable[[Campaign | None], Campaign]) -> Campaign:

@@ -228,19 +228,23 @@ class PairDrive(Drive):
         self.pairs.look()
 
 
-def compare(pairs: Comparison, options: Options, on_event: OnEvent) -> None:
-    """Train pairs until the idea of the comparison has a verdict."""
+def refuse_other_precision(pairs: Comparison, options: Options) -> None:
     from vitcli.runner.machine.device import name_precision, pick_device
 
-    if pairs.idea.is_final:
-        if pairs.adopts:
-            pairs.save(pairs.idea)
-        return
     device = pick_device(options.device)
     precisions = {name_precision(spec.train.precision, device) for spec in pairs.specs}
     if len(precisions) > 1:
         raise ConfigError(f"{pairs.idea.name}: both sides need the same train.precision")
     pairs.campaign.with_result(precisions.pop(), "")
+
+
+def compare(pairs: Comparison, options: Options, on_event: OnEvent) -> None:
+    """Train pairs until the idea of the comparison has a verdict."""
+    if pairs.idea.is_final:
+        if pairs.adopts:
+            pairs.save(pairs.idea)
+        return
+    refuse_other_precision(pairs, options)
     for spec in pairs.specs:
         with_teacher(spec)
     pairs.begin()

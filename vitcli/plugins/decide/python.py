@@ -1,48 +1,105 @@
-"""`vitcli.decide`: the verdict on numbers or on experiments."""
+"""`vitcli.decide`: the verdict on numbers, on own training functions, or on experiments."""
 
-from collections.abc import Callable, Iterable, Mapping
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
+from vitcli.core.spec import Spec
 from vitcli.plugins.decide import rule
-from vitcli.runner.files import make_output_folder
+from vitcli.plugins.decide.ledger import read_hashed
+from vitcli.plugins.table.results_file import checked
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.files import commit, make_output_folder, to_hashed_json
 from vitcli.runner.run.folder import RUNS
+from vitcli.runner.study.from_python import FIELDS, plain, reporter
+from vitcli.runner.text import Listener, quantity
+
+CALL = "vitcli.decide"
+SCORES = "scores.json"
+Train = Callable[[int], float]
+
+
+class Choices(Spec):
+    """The options of numbers and of own training functions."""
+
+    max_seeds: int = rule.MOST
+    margin: float | None = None
+    higher_is_better: bool = True
+
+    def decide(self, differences: Iterable[float]) -> rule.Decision:
+        sign = 1 if self.higher_is_better else -1
+        values = [sign * difference for difference in differences]
+        return rule.decide(values, most=self.max_seeds, margin=self.margin)
 
 
 def decide(
     change: Any,
     against: Any,
-    on_message: Callable[[str], None],
+    on_message: Listener,
+    *,
+    folder: str | Path | None = None,
+    **choices: Any,
+) -> rule.Decision:
+    if isinstance(change, str | Path | Mapping):
+        return of_experiments(change, against, on_message, folder, **choices)
+    given = {name: value for name, value in choices.items() if value is not None}
+    chosen = checked(Choices, plain(given, CALL))
+    if callable(change):
+        if not callable(against) or folder is None:
+            raise ConfigError(f"{CALL}: an own training function needs another one and a folder")
+        return of_functions(change, against, on_message, Path(folder), chosen)
+    if against is not None or folder is not None:
+        raise ConfigError(
+            f"{CALL}: numbers are differences, each the score of the change minus that of the"
+            " best; leave out 'against' and 'folder'"
+        )
+    return chosen.decide(differences_of(change))
+
+
+def differences_of(change: Any) -> list[float]:
+    try:
+        if isinstance(change, bytes | Set):
+            raise TypeError
+        values = [plain(value, CALL) for value in change]
+        return [math.nan if value is None else float(value) for value in values]
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{CALL}: {type(change).__name__}: must be a list of differences, one number a pair, or"
+            " a function, fields or an experiment"
+        ) from error
+
+
+def of_experiments(
+    change: str | Path | Mapping[str, Any],
+    against: Any,
+    on_message: Listener,
+    folder: str | Path | None,
     *,
     max_seeds: int | None = None,
     margin: float | None = None,
     campaign: str | None = None,
-    folder: str | Path | None = None,
-    higher_is_better: bool = True,
-    data: str | None = None,
-    epochs: int | None = None,
-    limit_batches: int | None = None,
     **options: Any,
 ) -> rule.Decision:
-    if not isinstance(change, str | Path | Mapping) and isinstance(change, Iterable):
-        sign = 1 if higher_is_better else -1
-        values = [sign * float(value) for value in change]
-        return rule.decide(values, most=max_seeds or rule.MOST, margin=margin)
     from vitcli.plugins.decide.ideas import Call
     from vitcli.plugins.decide.pairs import compare
-    from vitcli.runner.study.from_python import FIELDS, plain, reporter
     from vitcli.runner.study.plan import Options
 
-    place = Path(folder) if folder else RUNS / campaign if campaign else None
-    given = {"data": data, "epochs": epochs, "limit_batches": limit_batches}
+    typed = {field: options.pop(name, None) for name, field in FIELDS.items()}
+    known = {field.name for field in dataclasses.fields(Options)} - {"command"}
+    if unknown := options.keys() - known:
+        raise ConfigError(f"{CALL}: {min(unknown)}: no option of experiments")
     call = Call(
-        folder=place,
+        folder=Path(folder) if folder else RUNS / campaign if campaign else None,
         is_campaign=campaign is not None,
         against=str(against) if against else None,
-        typed={FIELDS[name]: value for name, value in given.items() if value is not None},
+        typed=typed,
         max_seeds=max_seeds,
         margin=margin,
-        command=f"vitcli.decide({change!r}, {against!r})",
+        command=f"{CALL}({change!r}, {against!r})",
         on_message=on_message,
     )
     is_fields = isinstance(change, Mapping)
@@ -52,3 +109,45 @@ def decide(
         choices = Options(**options, command=call.command)
         compare(pairs, choices, reporter(on_message, pairs.row))
     return pairs.idea.decision(pairs.campaign.max_seeds)
+
+
+def of_functions(
+    change: Train, best: Train, on_message: Listener, folder: Path, chosen: Choices
+) -> rule.Decision:
+    """Train pair after pair, and keep the scores of each in a file of the folder."""
+    make_output_folder(folder)
+    path = folder / SCORES
+    fixed = {"functions": [name_of(change), name_of(best)], **chosen.model_dump()}
+    before = read_hashed(path) or {**fixed, "scores": []}
+    scores = before.pop("scores", None)
+    if before != fixed:
+        raise ConfigError(f"{path}: began with {before}; call again with these, or take a folder")
+    if scores:
+        known = quantity(len(scores), "pair")
+        on_message(f"note: {known} from {path}; another change needs another folder")
+    while not (decision := chosen.decide(ours - theirs for ours, theirs in scores)).is_final:
+        scores.append([score_of(train, len(scores)) for train in (change, best)])
+        commit(path, to_hashed_json({**fixed, "scores": scores}))
+    return decision
+
+
+def name_of(train: Train) -> str:
+    """Return how a function is called, with what a ``partial`` of it passes."""
+    if not isinstance(train, functools.partial):
+        return getattr(train, "__qualname__", type(train).__name__)
+    passed = re.sub(r" at 0x\w+", "", f"{train.args} {train.keywords}")  # each process has others
+    return f"{name_of(train.func)} {passed}"
+
+
+def score_of(train: Train, seed: int) -> float:
+    value = train(seed)
+    try:
+        score = float(value)
+    except (TypeError, ValueError, RuntimeError):
+        score = math.nan
+    if not math.isfinite(score):
+        raise InputError(
+            f"{CALL}: {name_of(train)} returned {value!r} with seed {seed}, not a finite number;"
+            " earlier pairs are kept"
+        )
+    return score

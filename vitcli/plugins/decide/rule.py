@@ -29,6 +29,8 @@ Verdict = Literal[
 FIRST = 4
 """Number of pairs at the first look."""
 MOST = 16
+LIMIT = 64
+"""Largest number of pairs at which a comparison may end."""
 FUTILE_AT = 5
 """Number of pairs at which a change may first be given up."""
 FUTILE = 0.1
@@ -69,8 +71,8 @@ def level(pairs: int, most: int, alpha: float) -> float:
 
 
 def check(differences: Sequence[float], most: int, margin: float | None) -> None:
-    if most <= FIRST:
-        raise ConfigError(f"a comparison ends at {FIRST + 1} pairs or more, not at {most}")
+    if not FIRST < most <= LIMIT:
+        raise ConfigError(f"a comparison ends at {FIRST + 1} to {LIMIT} pairs, not at {most}")
     if len(differences) > most:
         raise InputError(
             f"{len(differences)} pairs, but the comparison ends at {most}; more than that need a"

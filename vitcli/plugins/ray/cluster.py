@@ -1,4 +1,4 @@
-"""``--engine ray``: drivers on a Ray cluster train one study or search."""
+"""``--engine ray``: drivers on a Ray cluster train one study, search or comparison."""
 
 import logging
 import os

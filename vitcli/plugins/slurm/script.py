@@ -1,4 +1,4 @@
-"""``--engine slurm``: a script for sbatch, whose jobs are drivers of one study or search."""
+"""``--engine slurm``: a script for sbatch, whose jobs drive one study, search or comparison."""
 
 import shlex
 from pathlib import Path

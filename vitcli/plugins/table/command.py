@@ -15,6 +15,20 @@ from vitcli.runner.report.tables import csv_text
 from vitcli.runner.text import portable
 
 Column = partial(Option, metavar="COLUMN")
+Score = Annotated[str | None, Column(help="Column of the score, if it is not score.")]
+VariantColumn = Annotated[str | None, Column("--variant", help="Column of the variant.")]
+Pairs = Annotated[str | None, Column("--pairs", help="Column that pairs trials, if not seed.")]
+Unit = Annotated[
+    Literal["percent", "fraction", "none"] | None, Option(help="How scores are written.")
+]
+LowerIsBetter = Annotated[
+    bool | None,
+    Option(
+        "--lower-is-better/--higher-is-better",
+        help="Direction of the score, if its name does not say it.",
+    ),
+]
+Margin = Annotated[float | None, Option(help="Margin of equivalence, in the unit of the table.")]
 
 
 @with_example(
@@ -23,25 +37,15 @@ Column = partial(Option, metavar="COLUMN")
 )
 def table(
     results: Annotated[Path, Argument(metavar="FILE", help="CSV file, one trial a row.")],
-    score: Annotated[str | None, Column(help="Column of the score, if it is not score.")] = None,
-    variant: Annotated[str | None, Column(help="Column of the variant.")] = None,
-    pairs: Annotated[str | None, Column(help="Column that pairs trials, if not seed.")] = None,
+    score: Score = None,
+    variant: VariantColumn = None,
+    pairs: Pairs = None,
     baseline: Annotated[
         str | None, Option(metavar="VARIANT", help="Baseline, if it is not the first one.")
     ] = None,
-    unit: Annotated[
-        Literal["percent", "fraction", "none"] | None, Option(help="How scores are written.")
-    ] = None,
-    lower_is_better: Annotated[
-        bool | None,
-        Option(
-            "--lower-is-better/--higher-is-better",
-            help="Direction of the score, if its name does not say it.",
-        ),
-    ] = None,
-    margin: Annotated[
-        float | None, Option(help="Margin of equivalence, in the unit of the table.")
-    ] = None,
+    unit: Unit = None,
+    lower_is_better: LowerIsBetter = None,
+    margin: Margin = None,
     plan: Annotated[int | None, Option(metavar="N", help="Number of planned seeds.")] = None,
     form: Annotated[
         Literal["text", "md", "latex", "csv", "json", "html"],
@@ -77,7 +81,7 @@ def table(
     )
     typed = (portable(word) if word[:1] in ("/", "~") else word for word in sys.argv[1:])
     command = shlex.join(["vitcli", *typed])
-    doc, unused = read_text(csv_text(results), str(results), choices, command)
+    doc, unused, _ = read_text(csv_text(results), str(results), choices, command)
     if unused:
         say(f"not used: {', '.join(unused)}")
     if doc.origin:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import compress, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
@@ -68,6 +68,7 @@ UNITS = {"percent": "in percent", "fraction": "as a fraction of 1", "none": "as 
 ONE_REPETITION = "keep one repetition, or one row a repetition with the mean of its folds"
 MAX_NAME = 200
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(composed)]
+Model = TypeVar("Model", bound=BaseModel)
 KnownState = Annotated[State, BeforeValidator(lambda text: STATES.get(text.lower(), text.lower()))]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 PlannedSeeds = Annotated[Count, Field(ge=MIN_PAIRS)]
@@ -88,7 +89,7 @@ class Choices(Spec):
     @classmethod
     def of(cls, **given: Any) -> Self:
         plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in given.items()}
-        return cast(Self, _checked(cls, plain))
+        return checked(cls, plain)
 
 
 class Row(BaseModel):
@@ -112,7 +113,8 @@ class Row(BaseModel):
 USES = (*Row.model_fields,)[1:]
 
 
-def _checked(kind: type[BaseModel], fields: Mapping[str, Any], place: str = "") -> BaseModel:
+def checked(kind: type[Model], fields: Mapping[str, Any], place: str = "") -> Model:
+    """Return a record of fields; what is wrong with one of them is one line."""
     try:
         return kind(**fields)
     except ValidationError as error:
@@ -123,16 +125,20 @@ def _checked(kind: type[BaseModel], fields: Mapping[str, Any], place: str = "") 
 
 
 def read_text(
-    text: str, name: str, choices: Choices, command: str
-) -> tuple[StudyResult, list[str]]:
-    """Return the document of the text of a CSV file, and the columns that were not used."""
+    text: str, name: str, choices: Choices, command: str, *, in_file_order: bool = False
+) -> tuple[StudyResult, list[str], dict[int, str]]:
+    """Return the document of the text of a CSV file, and what the document does not hold.
+
+    That is the columns that were not used, and each seed as it is written. ``in_file_order`` counts
+    seeds that are names by their first rows, so that a row that is added moves none of them.
+    """
     (_, header), *body = _cells(text, name)
     uses = _uses(header, name, choices)
     if not choices.variant:
         _refuse_unclear_variant(name, header, uses, body)
     column, pairs = (header[uses.index(use)] for use in ("score", "seed"))
     rows = _rows(header, uses, body)
-    numbers = _seeds(rows)
+    numbers = _seeds(rows, in_file_order=in_file_order)
     folds = _folds(name, pairs, numbers)
     if folds is None:
         _refuse_hidden_folds(name, header, uses, body)
@@ -194,7 +200,8 @@ def read_text(
         plan=_plan(rows, numbers, choices),
         origin=origin,
     )
-    return document, [each for each, use in zip(header, uses, strict=True) if use not in USES]
+    unused = [name for name, use in zip(header, uses, strict=True) if use not in USES]
+    return document, unused, {number: printable(seed) for seed, number in numbers.items()}
 
 
 def _cells(text: str, name: str) -> list[tuple[str, list[str]]]:
@@ -244,7 +251,7 @@ def _rows(
             if not filled[use]:
                 column = printable(header[uses.index(use)])
                 raise InputError(f"{place}: the cell of {column!r} is empty; fill it")
-        rows.append(cast(Row, _checked(Row, filled | {"place": place}, place)))
+        rows.append(checked(Row, filled | {"place": place}, place))
     return rows
 
 
@@ -274,10 +281,12 @@ def _refuse_unclear_variant(
         raise InputError(f"{name}: which column has the variants? Type {advice}")
 
 
-def _seeds(rows: Sequence[Row]) -> dict[str, int]:
-    """Return the number of each seed. Texts are counted in their own order, not in that of rows."""
+def _seeds(rows: Sequence[Row], *, in_file_order: bool) -> dict[str, int]:
+    """Return the number of each seed. Texts are counted in their own order, or in that of rows."""
     matches = {row.seed: WHOLE.fullmatch(row.seed) for row in rows}
-    texts = sorted((seed for seed, match in matches.items() if not match), key=natural_key)
+    texts = [seed for seed, match in matches.items() if not match]
+    if not in_file_order:
+        texts.sort(key=natural_key)
     if 0 < len(texts) < len(matches):
         place = next(row.place for row in rows if row.seed == texts[0])
         raise InputError(
@@ -437,8 +446,16 @@ def table(
         raise ConfigError(f"vitcli.table: {kind}: must be a CSV file or a data frame of pandas")
     what = "frame" if is_frame else repr(portable(str(results)))
     call = f"vitcli.table({', '.join([what, *(f'{k}={v!r}' for k, v in choices.items())])})"
-    text = results.to_csv(index=False) if is_frame else csv_text(Path(results))
-    document, unused = read_text(text, "frame" if is_frame else str(results), chosen, call)
+    text = _frame_text(results, chosen) if is_frame else csv_text(Path(results))
+    document, unused, _ = read_text(text, "frame" if is_frame else str(results), chosen, call)
     if unused:
         on_message(f"not used: {', '.join(unused)}")
     return ResultTable(document, source=None if is_frame else Path(results))
+
+
+def _frame_text(frame: Any, choices: Choices) -> str:
+    """Return a data frame as CSV, with its index where that has the variant or the seed."""
+    wanted = {"variant", "seed", choices.variant, choices.seed} - {None}
+    names = getattr(getattr(frame, "index", None), "names", ())
+    text: str = frame.to_csv(index=not wanted.isdisjoint(names))
+    return text

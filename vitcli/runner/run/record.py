@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError
 from pydantic.dataclasses import dataclass
 
-from vitcli.core.metric import Metric, bare_name, metric_of, own_metrics
+from vitcli.core.metric import MAX_NUMBER, Metric, bare_name, metric_of, own_metrics
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.rows import as_tuple, built_in
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS, TaskRow
@@ -814,7 +814,9 @@ def is_epoch(value: Any) -> TypeGuard[int]:
 
 def is_number(value: Any) -> TypeGuard[float]:
     """Return whether a value is a number that a double can hold; true and false are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_NUMBER
+    )
 
 
 def impossible_value(result: Mapping[str, Any]) -> str:

@@ -38,8 +38,14 @@ class FoldData(DataSet):
     seed: int
 
 
-def fitting_model(model: nn.Module, data: DataSet) -> ImageModel:
+def fitting_model(model: nn.Module, data: DataSet, on_message: Listener) -> ImageModel:
     """Return a model that takes the images of a data set and returns logits of its classes."""
+    for value, kind, advice in (
+        (model, nn.Module, "build_model(...)"),
+        (data, DataSet, "load_data(NAME) or data_set(train, test)"),
+    ):
+        if not isinstance(value, kind):
+            raise ConfigError(f"fit: {type(value).__name__} is no {kind.__name__}; take {advice}")
     sizes = {name: getattr(data, name) for name in SIZES}
     if not isinstance(model, ImageModel):
         if not any(parameter.requires_grad for parameter in model.parameters()):
@@ -48,11 +54,18 @@ def fitting_model(model: nn.Module, data: DataSet) -> ImageModel:
         pixels = data.test.pixels[:2].to(next(model.parameters()).device)
         given.train(model.training)
         try:
-            with torch.no_grad(), evaluating(given):
-                given(data.normalize(pixels))
+            with torch.enable_grad(), evaluating(given):
+                logits = given(data.normalize(pixels).nan_to_num())  # a level without a spread
+            if not logits.requires_grad:
+                raise ValueError(f"{type(model).__name__} returns logits without a gradient")
         except (ValueError, RuntimeError, TypeError) as error:
             shape = "x".join(map(str, pixels.shape[1:]))
             raise ConfigError(f"fit: images of {shape} (channels first): {error}") from error
+        if (logits >= 0).all() and (logits.sum(1) - 1).abs().max() < 1e-4:
+            on_message(
+                f"note: {type(model).__name__} returns probabilities, and the loss takes logits;"
+                " leave out its softmax"
+            )
         return given
     for name, theirs in sizes.items():
         if (ours := getattr(model.spec, name)) != theirs:
@@ -101,7 +114,7 @@ def saved_epochs(training: Training, folder: Path, on_message: Listener) -> Iter
             f"fit: the data has the test images of seed {seed}; a run with another seed would be"
             f" measured on other images: fit(seed={seed})"
         )
-    if folder.exists() and not is_effectively_empty(folder):
+    if folder.exists() and not (folder.is_dir() and is_effectively_empty(folder)):
         raise ConfigError(f"fit: {folder} is not empty; choose another folder")
     if training.data.spec is None:
         on_message(
