@@ -293,20 +293,22 @@ def diff(
 def compare(
     run: shared.Run,
     expected: Annotated[
-        str,
+        str | None,
         Option(
             metavar="RESULT",
+            show_default="the experiment of the run",
             help="Committed result: a file of ablate --format json, or its name in"
             " experiments/results; NAME/VARIANT is another row than the first.",
         ),
-    ],
+    ] = None,
     form: shared.Format = "text",
 ) -> None:
-    """Show after which epochs a run leaves the expected band of a committed result."""
+    """Compare the learning curve of a run with a committed result."""
     from vitcli.runner.run.record import load_run
     from vitcli.runner.study.expected import compare_expected
 
-    emit_report(compare_expected(load_run(run), expected), form)
+    record = load_run(run)
+    emit_report(compare_expected(record, expected or str(record.experiment)), form)
 
 
 def pair_table(title: str, pairs: Mapping[str, Any], names: Sequence[str]) -> DataTable:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vitcli.core.spec import DataSpec
 from vitcli.plugins.exports import recipe
 from vitcli.runner.data.pictures import FITS, decode, quiet_pillow
 
@@ -82,9 +83,10 @@ def test_pixels_are_those_of_predict_but_for_rounding(name):
     content = picture(KINDS[name])
     with quiet_pillow():
         for fit in FITS:
+            read_as = DataSpec(name="imagefolder:x", fit=fit)
             for size, channels in (((32, 32), 3), ((20, 48), 1)):
                 steps = metadata(size, channels, fit)
-                pixels = decode(content, name, size, channels, fit).numpy()
+                pixels = decode(content, name, size, channels, read_as).numpy()
                 image = Image.open(io.BytesIO(content))
                 for source in (io.BytesIO(content), image):
                     prepared = recipe.prepare(source, steps)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -116,8 +117,8 @@ COUNTED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", [of_task(changes, name) for name, changes in COUNTED.items()])
 def test_a_trained_module_is_counted_as_a_new_one(monkeypatch, case):
-    spec = experiment(COUNTED[case])
-    data = data_set()
+    spec, data = experiment(COUNTED[case]), data_set()
+    data = replace(data, train=replace(data.train, extra={}))
     training = build_training(spec, filled_module(spec, data), data)
     next(training.run_epoch(0))
     batch = next(training.batches(0))

@@ -24,7 +24,12 @@ def split_json(data: "DataSet", learned: Collection[str], kept: Sides) -> bytes:
     a picture is now, its side is ``train``.
     """
     parts = {"test": data.test, "val": data.val, "train": data.all_train}
-    sides = {data.contents[n]: side for side, part in parts.items() if part for n in part.names}
+    sides = {
+        data.contents[name]: side
+        for side, part in parts.items()
+        if part is not None
+        for name in part.names
+    }
     sides |= dict.fromkeys(learned, "train")
     return to_hashed_json({"sides": dict(sorted(sides.items())), "kept": dict(kept)})
 
