@@ -85,7 +85,8 @@ def test_every_command_follows_the_grammar():
             assert {"FILE", "FOLDER"} & {*re.split(r"[|.]", option.metavar or "")}, path
         elif "--format" in option.opts:
             assert kind is not str, path
-        elif "--resume" not in option.opts:  # each command continues its own work, has its own file
+        # each command continues its own work; a run is compared with, or the best so far
+        elif not {"--resume", "--against"} & {*option.opts}:
             for name in option.opts:
                 meanings[name].add((str(kind), option.metavar, option.help))
     assert with_json == {path for path, _ in COMMANDS}

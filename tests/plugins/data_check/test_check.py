@@ -204,7 +204,7 @@ def trained(pictures, here) -> dict[str, str]:
             "data.val_split=0.2",
         ],
     )
-    sides = read_sides(RunDir(Path("runs/old")))
+    sides = read_sides(RunDir(Path("runs/old"))) or {}
     data = load_data(DataSpec(name="imagefolder:old"))
     return {name: sides[content] for name, content in data.contents.items()}
 

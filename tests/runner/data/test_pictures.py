@@ -4,6 +4,7 @@ import io
 import os
 import struct
 import zlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ RED, WHITE = (255, 0, 0), (255, 255, 255)
 ORIENTATION = 0x0112
 
 
-def fitted(fit: str) -> DataSpec:
+def fitted(fit: Any) -> DataSpec:
     return DataSpec(name="imagefolder:x", fit=fit)
 
 

@@ -66,7 +66,7 @@ def test_what_explains_a_distance_is_said_first(fields, said):
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
-        (None, {"expected": "nope"}, "nope: no such result; experiments/results has known"),
+        (None, {"expected": "nope"}, "nope: no such result; there are .*known"),
         (None, {"expected": "known/no-ffn"}, "no row 'no-ffn', but baseline"),
         (None, {"curve": ()}, "no epoch"),
         (None, {"curve": ((9, 0.5),)}, r"other epochs \(9\) than known \(1, 2\)"),

@@ -50,7 +50,7 @@ def train(folder: str, name: str, *words: str, code: int = 0) -> str:
 
 
 def sides(name: str) -> dict[str, str]:
-    return dict(read_sides(RunDir(Path("runs") / name)))
+    return dict(read_sides(RunDir(Path("runs") / name)) or {})
 
 
 def grow(photos: Path) -> Path:

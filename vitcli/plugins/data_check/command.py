@@ -12,7 +12,7 @@ from typer import Argument, Option
 from vitcli.cli import complete
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.data import class_counts, size_of
-from vitcli.cli.options import Format, with_code, with_example
+from vitcli.cli.options import Format, Sets, with_code, with_example
 from vitcli.runner.errors import CheckError, ConfigError
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, facts_of, hidden
 from vitcli.runner.text import quantity
@@ -59,16 +59,7 @@ def check(
             autocompletion=complete.run,
         ),
     ] = None,
-    changes: Annotated[
-        list[str] | None,
-        Option(
-            "--set",
-            "-s",
-            metavar="FIELD=VALUE",
-            help="Read the pictures as a training would with this field: data.page, data.channels,"
-            " data.levels or data.group.",
-        ),
-    ] = None,
+    changes: Sets = None,
     form: Format = "text",
 ) -> None:
     """Look for problems of your own pictures before a training.

@@ -5,6 +5,7 @@ from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.experiment.config import folders
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.files import read_bounded
 from vitcli.runner.report.report import DataTable, Fact, Field, Report
@@ -14,7 +15,6 @@ from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.table import read_document
 from vitcli.runner.text import join_words, portable_fields, printable, quantity
 
-RESULTS = Path("experiments/results")
 MAX_BYTES = 2**26
 FEWEST = 2
 ALPHA = 0.05
@@ -73,13 +73,15 @@ def _read(expected: str) -> tuple[StudyResult, VariantResult]:
     path, variant = Path(expected), ""
     if not path.is_file():
         name, _, variant = expected.partition("/")
-        path = RESULTS / f"{name}.json"
-    if not path.is_file():
-        known = sorted(file.stem for file in RESULTS.glob("*.json"))
-        there = (
-            f"{printable(RESULTS)} has {', '.join(known)}" if known else f"there is no {RESULTS}"
-        )
-        raise InputError(f"{printable(expected)}: no such result; {there}")
+        results = {
+            file.stem: file
+            for folder in reversed(folders())
+            for file in (folder / "results").glob("*.json")
+        }
+        if name not in results:
+            known = f"there are {', '.join(sorted(results))}" if results else "there are none here"
+            raise InputError(f"{printable(expected)}: no such result; {known}")
+        path = results[name]
     try:
         document = read_document(read_bounded(path, MAX_BYTES).decode())
     except (InputError, OSError, ValueError) as error:
