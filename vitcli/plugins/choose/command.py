@@ -20,7 +20,7 @@ def choose(
     data: Annotated[
         str,
         Argument(
-            metavar="FOLDER", help="Your own pictures or a data set: 'vitcli data ls' lists both."
+            metavar="DATASET", help="Your own pictures or a data set: 'vitcli data ls' lists both."
         ),
     ],
     models: Annotated[
