@@ -66,6 +66,7 @@ NOT_RUN = {
     r"python -m experiments\.(night|pilots|search)": "takes hours; tests of their own run toys",
     r"python experiments/claims/": "takes minutes, or writes a page; test_claims.py checks",
     r"(python )?experiments/(gpu|speed)/": "takes minutes; tests/gpu_stub runs toys",
+    r"vitcli runs compare": "needs committed results; tests/runner/study/test_expected.py",
     r"vitcli decide (night|.*--adopt)": "needs a campaign; tests/plugins/decide",
     r"vitcli search ": "takes minutes; tests/cli/test_ablate.py runs short ones",
     r"vitcli .*train\.compile=true": "torch.compile takes minutes",

@@ -113,8 +113,8 @@ PLANTED = r"""
 -step > 0 and value == best
 +value == best
 = calibrates on test images | vitcli/runner/train/finish.py | tests/runner/train/test_early_stopping.py -k thresholds
--    held_out = trainer.outputs_of(trainer.data.val)
-+    held_out = trainer.test_outputs()
+-trainer.outputs_of(trainer.data.val)
++trainer.test_outputs()
 = tests all folds on one part | vitcli/runner/data/folds.py | tests/runner/data/test_folds.py
 -    is_test = divide(images, data.class_names, folds, number, groups) == part
 +    is_test = divide(images, data.class_names, folds, number, groups) == 0
