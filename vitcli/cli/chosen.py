@@ -115,6 +115,7 @@ def run_and_pictures(
     The first word is the run if it names one, an exported model or timm:NAME, or if it is no file
     or folder and has no suffix. A word alone is a picture where a picture is needed.
     """
+    from vitcli.plugin import missing_for
     from vitcli.runner.evaluate.load import CLASSIFIERS
     from vitcli.runner.experiment.family import split_published
     from vitcli.runner.run.folder import RUNS, bundled_models
@@ -124,9 +125,10 @@ def run_and_pictures(
     path = Path(first)
     is_here = first == "-" or (first != "" and path.exists())
     is_folder = is_here and path.is_dir()
-    is_run = (
+    is_run = bool(
         split_published(first) is not None
         or path.suffix in CLASSIFIERS
+        or (is_here and missing_for(CLASSIFIERS.field, path.suffix))
         or (is_folder and (path / "config.yaml").is_file())
         or (is_folder and RUNS.resolve() in path.resolve().parents)
     )

@@ -110,3 +110,5 @@ def test_without_the_plugin_a_line_says_so(exported, monkeypatch):
     monkeypatch.setattr("vitcli.runner.evaluate.load.CLASSIFIERS.data", {})
     with pytest.raises(vitcli.UserError, match="needs the plugin exports, which is off"):
         vitcli.load_classifier("model.onnx")
+    talk = said(2, "predict", "model.onnx", "photo.jpg")
+    assert "needs the plugin exports, which is off" in talk

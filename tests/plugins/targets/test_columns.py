@@ -1,5 +1,7 @@
 """The columns ``labels`` and ``target``: what cells mean, what is refused where, and the splits."""
 
+import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.cli.commands import document, said
+from tests.cli.commands import document, said, vitcli
 from tests.plugins.targets.conftest import NAMES, write_table
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data.load import load_data
@@ -166,3 +168,14 @@ def test_another_task_does_not_learn_the_strata(colours, here, table, task, want
 
 def test_the_names_of_the_classes_are_sorted(colours):
     assert load_data(DataSpec(name=f"csv:{colours / 'labels.csv'}")).class_names == NAMES
+
+
+@pytest.mark.plugin("choose", "data_check")
+@pytest.mark.parametrize(("column", "task"), [("labels", "multilabel"), ("target", "regress")])
+def test_commands_for_classes_name_the_task_of_a_column(here, colours, column, task):
+    table = f"csv:{colours / f'{column}.csv'}"
+    assert f"-s task.name={task}" in said(2, "choose", table, "--models", "cifar10-pocket")
+    _, out, _ = vitcli("data", "check", table, "--json")
+    (following,) = json.loads(out)["next"]
+    assert f"task.name={task}" in following
+    said(0, *shlex.split(following)[1:], "--limit-batches", "1", "--dry-run")

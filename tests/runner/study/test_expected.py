@@ -52,6 +52,14 @@ def test_the_band_is_the_prediction_interval_of_one_more_seed():
     assert len(report.notes) == 1, "the same settings and images, but another seed"
 
 
+def test_the_band_of_a_share_lies_between_0_and_100_percent(result):
+    for trial, score in zip(result["rows"][0]["trials"], (0.1, 0.9, 0.5), strict=True):
+        trial["curve"] = [[1, score]]
+    Path("experiments/results/known.json").write_text(json.dumps(result))
+    (row,) = compare(((1, 0.0),)).tables[0].rows
+    assert (row["low"], row["high"], row["place"]) == (0, 1, "inside")
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

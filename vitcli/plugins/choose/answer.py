@@ -13,6 +13,7 @@ from vitcli.plugin import commands
 from vitcli.plugins.choose.choose import Groups, Pictures, Probed, divide_pictures, error_of, probe
 from vitcli.plugins.choose.curve import extrapolate, groups_needed, learning_curve
 from vitcli.plugins.choose.models import Candidate, load_candidates
+from vitcli.runner.data.extras import column_of
 from vitcli.runner.data.find import own_path
 from vitcli.runner.data.folds import fewest_groups
 from vitcli.runner.data.load import load_data
@@ -24,7 +25,7 @@ from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, h
 from vitcli.runner.report.tables import ascii_signs
 from vitcli.runner.study.judgement import RowStatistics, judge_difference
 from vitcli.runner.study.significance import ALPHA, holm
-from vitcli.runner.text import Listener, interval, percent, quantity, signed
+from vitcli.runner.text import Listener, interval, percent, printable, quantity, signed
 
 FOLDS, FEWEST_FOLDS = 5, 3
 TAKEN = ("name", "fit", "skip_bad", "allow_leaks", "corrections", "group", "folds")
@@ -63,6 +64,11 @@ def choose_model(
     for candidate in load_candidates(names, left_out, offline, on_message):
         wanted = candidate.preprocessing(asked, changes)
         data = load_data(wanted, data_dir=data_dir, offline=offline, on_message=tell_once)
+        if column := column_of(data.train.extra):
+            raise ConfigError(
+                f"{printable(data.name)}: its column {column.column!r} has no classes to choose by;"
+                f" to train with it, type: -s task.name={column.task}"
+            )
         if candidate.has_learned(data):
             left_out[candidate.name] = (
                 "it learned from these images, so its accuracy would be too high"

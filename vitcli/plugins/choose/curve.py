@@ -150,13 +150,13 @@ def extrapolate(
     gains, weights = np.zeros((len(POWERS), DRAWS)), np.zeros((len(POWERS), DRAWS))
     misfits = np.zeros((len(POWERS), 1))
     for row, power in enumerate(POWERS):
-        law = np.stack([np.ones(len(mean)), _fallen(curve.sizes / count, power)], 1)
+        law = np.stack([np.ones(len(mean)), _law_term(curve.sizes / count, power)], 1)
         covariance = np.linalg.inv(law.T @ inverse @ law)
         fitted = covariance @ law.T @ inverse @ mean
         misfit = mean - law @ fitted
         misfits[row] = misfit @ inverse @ misfit
         now, slope = random.multivariate_normal(fitted, covariance, DRAWS).T
-        gain = -slope * _fallen(2.0, power)
+        gain = -slope * _law_term(2.0, power)
         gains[row] = gain * np.exp(random.normal(0, LAW, DRAWS)) + random.normal(0, noise, DRAWS)
         # an error below 0 is impossible, but the best that is left if no draw is above it
         weights[row] = np.where(gain <= now, 1, 1e-9)
@@ -168,6 +168,5 @@ def extrapolate(
     return gain, (low, high)
 
 
-def _fallen(size: Any, power: float) -> Any:
-    """Return a multiple of size^-power that is 0 at size 1, and -log(size) if the power is 0."""
-    return (size**-power - 1) / power
+def _law_term(size: Any, power: float) -> Any:
+    return (size**-power - 1) / power  # 0 at size 1, and no power is 0

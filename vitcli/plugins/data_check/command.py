@@ -110,6 +110,7 @@ def command_after(
     against: str | None,
     fields: Mapping[str, Any],
 ) -> str:
+    from vitcli.runner.data.extras import column_of
     from vitcli.runner.experiment.config import typed_changes, typed_command
 
     changes = typed_changes(fields)
@@ -120,8 +121,10 @@ def command_after(
     if found.left_out and leave_out is None:
         words = typed_command("data check", folder, "--leave-out", "copies.csv")
         return shlex.join([*words, *changes, *of_run])
-    preset = "finetune" if found.folder.in_chans in (1, 3) else "quickstart"
+    column = column_of(found.folder.extra)
+    preset = "finetune" if found.folder.in_chans in (1, 3) and not column else "quickstart"
     words = [*typed_command("train", preset, "--data", name), *changes]
+    words += typed_changes({"task.name": column.task}) if column else []
     words += ["--init", against] if against else []
     words += ["--skip-bad"] if found.unreadable else []
     words += typed_changes({"data.corrections": str(leave_out)}) if found.left_out else []

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from vitcli.plugins.exports import export, recipe
+from vitcli.runner.data.deep import depth_fields
 from vitcli.runner.data.pictures import ORIENTATION, decode, quiet_pillow
 from vitcli.runner.errors import CheckError, ConfigError
 from vitcli.runner.files import commit, make_output_folder, require_utf8, scratch_folder, sha256
@@ -49,6 +50,11 @@ def export_folder(run: RunDir, folder: Path, *, check: bool = True) -> dict[str,
     require_utf8(folder)
     model = export.load_trained(run)
     names, steps = model.spec.data.class_names, model.preprocessing()
+    if fields := depth_fields(model.spec.data):
+        raise ConfigError(
+            f"{run.name}: --to does not read pictures with data.{min(fields)}; for other programs,"
+            f" type: {run.command('export --format onnx')}"
+        )
     if not (model.classifies and names and model.spec.data.mean and recipe.can_follow(steps)):
         raise ConfigError(
             f"{run.name}: --to takes a model that classifies grey or RGB pictures; for other"

@@ -67,7 +67,8 @@ def answering_run(
     source: str | os.PathLike[str], device: str, on_message: Listener
 ) -> "Predictor | None":
     """Return the model of a run whose task answers in its own way; None for other models."""
-    if Path(source).suffix in CLASSIFIERS:
+    suffix = Path(source).suffix
+    if suffix in CLASSIFIERS or missing_for(CLASSIFIERS.field, suffix):
         return None
     from vitcli.runner.evaluate.predict import Predictor  # it imports torch
     from vitcli.runner.run.folder import find_run

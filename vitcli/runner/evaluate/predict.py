@@ -36,6 +36,8 @@ from vitcli.runner.text import Listener, join_words
 
 MOST_VALUES = 2**22
 """Number of values of the pictures that a model computes at once: 16 MiB in fp32."""
+MOST_SEEN = 100_000
+"""Number of facts about pictures that ``seen`` keeps."""
 
 
 class Predictor:
@@ -108,7 +110,8 @@ class Predictor:
 
     def prepare(self, picture: Content, name: str, data: DataSpec) -> Tensor:
         """Return the pixels (C, H, W) uint8 that the model sees. Call it in ``quiet_pillow``."""
-        return decode(picture, name, self.size, self.in_chans, data, self.seen)
+        seen = self.seen if len(self.seen) < MOST_SEEN else None  # a server runs for months
+        return decode(picture, name, self.size, self.in_chans, data, seen)
 
     def logits(self, pictures: Sequence[Tensor]) -> np.ndarray:
         """Return the logits (N, K) of N pictures as ``prepare`` returns them."""

@@ -49,6 +49,8 @@ def compare_expected(run: RunRecord, expected: str) -> Report:
     rows = []
     for epoch in epochs:
         mean, low, high, num_seeds = bands[epoch]
+        if not metric.is_possible(2):  # a share
+            low, high = max(0.0, low), min(1.0, high)
         value = own[epoch]
         place = "below" if value < low else "above" if value > high else "inside"
         rows.append(
