@@ -161,7 +161,7 @@ COMMANDS = {
     "study": (f"{PLAIN} train.precision=bf16", ["json: ablate study.yaml -j 1 --format json -o s",
         "json: ablate study.yaml --table-only --only linformer --seeds 1 --format json -o s"]),
     "experiments": (PLAIN, ["json: experiments show exp.yaml --resolved --json"]),
-    "data": (PLAIN, ["json: data ls --json", "json: data info shapes --picture shapes.png --json",
+    "data": (PLAIN, ["json: data ls --json", "json: data info shapes --json",
         "json: data info imagefolder:images --json"]),
     "interface": (PLAIN, [f"json: python -c {shlex.quote(INTERFACE)}",
         "json: import weights.pt exp.yaml -o imported --json",
