@@ -70,6 +70,7 @@ def test_a_page_of_the_site_keeps_its_promises(browser, site, page):
             found = shown.evaluate(FOUND)
             assert not found, "\n".join(found)
 
+
 def test_the_site_is_searched_without_a_server(browser, site):
     shown = browser.open((site / "index.html").as_uri())
     shown.evaluate("document.querySelector('.md-search__button').click()")
