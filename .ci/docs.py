@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -19,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "experiments" / "sp
 
 import benchmark_tables as speed
 import study_tables as studies
-import yaml
 from accuracy_points import accuracy_table, pilots_table, stopped_pilots_table
 from factorial_tables import beside, interactions
 from figures import SEARCH, draw_all
@@ -48,7 +48,7 @@ from vitcli.runner.study.table import read_document, render
 from vitcli.runner.text import percent
 from vitcli.runner.visualize.render import tables_of
 
-LLMS = ROOT / "docs" / "llms.txt"
+LLMS = ROOT / "llms.txt"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SAID = (
     *("ablation-quickstart", "ablation-cifar10-tiny"),
@@ -189,15 +189,16 @@ def check_places(pages: dict[Path, str]) -> None:
 
 def llms() -> str:
     """Return the index of the pages for language models: llmstxt.org."""
-    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2])
+    nav = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
     lines = ["# vitcli", "", "> An experiment runner for small Vision Transformers.", ""]
-    lines += ["Programs begin with [AGENTS.md](../AGENTS.md).", ""]
+    lines += ["Programs begin with [AGENTS.md](AGENTS.md)."]
+    lines += ["In the site of these pages, names end in `.html` instead of `.md`.", ""]
     for section in nav[1:]:
         ((title, pages),) = section.items()
         lines += [f"## {title}", ""]
         for page in pages:
             ((name, path),) = page.items()
-            text = (ROOT / "docs" / path).read_text().partition("\n\n")[2]
+            text = (ROOT / path).read_text().partition("\n\n")[2]
             about = re.split(r"(?<=\.)\s|\n", re.sub(r"\[(.+?)\]\(.+?\)", r"\1", text))[0]
             about = re.sub(r"^This (page|tutorial) is ", "", about)
             lines.append(f"- [{name}]({path}): {about}")

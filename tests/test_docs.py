@@ -39,6 +39,7 @@ LINKING = [
     COURSE,
     ROOT / "AGENTS.md",
     ROOT / "CHANGELOG.md",
+    ROOT / "llms.txt",
     *ROOT.glob("tests/f*/**/README.md"),
 ]
 GENERATED = re.compile(r"^<!-- ([\w-]+) -->\n.*?^<!-- /\1 -->$", re.DOTALL | re.MULTILINE)
@@ -52,7 +53,7 @@ NOT_RUN = {
     r"python3 -m venv|\. \.venv|pip install": "installs packages; .ci/run does it",
     r"git clone|\(cd |sha256sum": "builds packages; tests/test_wheel.py",
     r"tensorboard |ray start|torchrun ": "starts servers or processes; tests/runner/*/test_*.py",
-    r"mkdocs ": "tests/browser/test_site.py",
+    r"zensical ": "tests/browser/test_site.py",
     r"vitcli --install-completion": "writes into the home folder; tests/cli/test_complete.py",
     r"pytest|lint-imports|ruff |mypy$": "runs the tests or checks; .ci/run does it",
     r"\.ci/(run|lowest)$": "runs this test",
@@ -311,6 +312,13 @@ def test_links_and_anchors_resolve(page):
         assert found.exists(), target
         assert found.is_relative_to(ROOT), target
         assert found == COURSE or not anchor or anchor in anchors(found), target
+
+
+def test_every_page_stands_in_the_navigation():
+    nav = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
+    shown = re.findall(r"'([^']+\.md)'", str(nav))
+    pages = [*PAGES, ROOT / "AGENTS.md", ROOT / "CHANGELOG.md"]
+    assert sorted(shown) == sorted(str(page.relative_to(ROOT)) for page in pages)
 
 
 @pytest.mark.parametrize("page", ["docs/results/judged.md", "tests/faults/README.md"])

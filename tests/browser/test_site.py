@@ -1,34 +1,62 @@
-"""The site of docs/ as readers open it: from a folder, offline, on a phone, in the dark."""
+"""The site of the pages as readers open it: from a folder, offline, on a phone, in the dark."""
 
 import re
+import shutil
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 from tests.browser.test_pages import AXE, FOUND
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md"))
-SEARCH = """[...document.querySelectorAll('.md-search-result__item a')].map(a => a.href)"""
+PAGES = sorted(
+    path.relative_to(ROOT)
+    for part in ("*.md", "docs/**/*.md", "tests/f*/**/README.md")
+    for path in ROOT.glob(part)
+)
+SEARCH = "document.activeElement.shadowRoot"
 
 pytestmark = pytest.mark.browser
-pytest.importorskip("material", reason="pip install '.[docs]'")
+pytest.importorskip("zensical", reason="pip install '.[docs]'")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def checkout(tmp_path_factory) -> Path:
+    """A copy of what the site is made of: Zensical writes only into the folder of its file."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for path in ROOT.iterdir():
+        if path.is_file():
+            shutil.copy(path, folder)
+    for part in ("docs", "experiments", "tests"):
+        shutil.copytree(ROOT / part, folder / part)
     return folder
+
+
+def build(checkout: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "zensical", "build", "--strict"]
+    return subprocess.run(command, cwd=checkout, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def site(checkout) -> Path:
+    done = build(checkout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Path(shutil.move(checkout / "site", checkout.parent / "site"))
+
+
+def page_in(site: Path, page: Path) -> Path:
+    return site / (page.with_name("index.md") if page.stem == "README" else page).with_suffix(
+        ".html"
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_a_page_of_the_site_keeps_its_promises(browser, site, page):
-    url = (site / page.with_suffix(".html")).as_uri()
+    url = page_in(site, page).as_uri()
     for dark, size in ((False, (1280, 800)), (True, (360, 640))):
         shown = browser.open(url, dark=dark, size=size)
         assert shown.console_messages() == []
@@ -45,10 +73,58 @@ def test_a_page_of_the_site_keeps_its_promises(browser, site, page):
 
 def test_the_site_is_searched_without_a_server(browser, site):
     shown = browser.open((site / "index.html").as_uri())
-    shown.evaluate("document.querySelector('.md-search__input').focus()")
-    shown.evaluate(
-        "(e => { e.value = 'checkpoint'; e.dispatchEvent(new Event('keyup')) })"
-        "(document.querySelector('.md-search__input'))"
-    )
-    shown.wait(f"{SEARCH}.length > 0")
-    assert any("run-folder.html" in found for found in shown.evaluate(SEARCH))
+    shown.evaluate("document.querySelector('.md-search__button').click()")
+    shown.wait(f"{SEARCH}?.activeElement?.matches('input')")
+    for letter in "checkpoint":
+        shown.press(letter)
+    shown.wait(f"{SEARCH}.querySelector('[role=option]')")
+    assert shown.evaluate(f"{SEARCH}.activeElement.value") == "checkpoint"
+    links = shown.evaluate(f"[...{SEARCH}.querySelectorAll('[role=option]')].map(e => e.href)")
+    assert any("docs/reference/run-folder.html" in link for link in links)
+
+
+class Links(HTMLParser):
+    """The targets and the anchors of a page."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.targets: set[str] = set()
+        self.anchors: set[str] = {""}
+        self.feed(page.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id":
+                self.anchors.add(value or "")
+            elif name in ("href", "src"):
+                self.targets.add(unquote(value or ""))
+
+
+def test_each_link_of_the_site_leads_to_a_part_of_the_site(site):
+    pages = {page: Links(page) for page in site.rglob("*.html") if page.name != "404.html"}
+    assert {*pages} == {page_in(site, page) for page in PAGES}
+    broken = []
+    for page, links in pages.items():
+        for target in links.targets:
+            path, _, anchor = target.partition("#")
+            found = (page.parent / path).resolve() if path else page
+            if not target.startswith("https://") and (
+                not found.is_relative_to(site)
+                or not found.is_file()
+                or (found in pages and anchor not in pages[found].anchors)
+            ):
+                broken.append(f"{page.relative_to(site)}: {target}")
+    assert broken == []
+    named = re.findall(r"\((\S+)\.md\)", (site / "llms.txt").read_text())
+    assert [name for name in named if not (site / f"{name}.html").is_file()] == []
+
+
+@pytest.mark.parametrize("target", ["missing.md", "studies.md#missing"])
+def test_a_broken_link_breaks_the_build(checkout, site, target):
+    page = checkout / "docs/how-to/runs.md"
+    text = page.read_text()
+    page.write_text(f"{text}\n[A link]({target})\n")
+    done = build(checkout)
+    page.write_text(text)
+    assert done.returncode != 0
+    assert "how-to/runs.md" in done.stdout + done.stderr
