@@ -46,11 +46,12 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")
 EXAMPLE = re.compile(r"^Example:\n((?: +.+\n?)+)", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-PROGRAMS = ("vitcli ", "python ", "pytest ", ".ci/", "DATA=", "pip ")
+PROGRAMS = ("vitcli ", "python ", "pytest ", ".ci/", "DATA=", "pip ", "uv ", "pipx ")
 
 NOT_RUN = {
     r"python3 -m venv|\. \.venv|pip install": "installs packages; .ci/run does it",
-    r"git clone|\(cd |sha256sum": "builds packages; tests/test_wheel.py",
+    r"pip wheel|uv |pipx ": "installs packages; tests/test_install.py",
+    r"\.ci/do |sha256sum|git (clone|tag)": "builds packages or runs the checks; tests/test_wheel.py",
     r"tensorboard |ray start|torchrun ": "starts servers or processes; tests/runner/*/test_*.py",
     r"mkdocs ": "tests/browser/test_site.py",
     r"vitcli --install-completion": "writes into the home folder; tests/cli/test_complete.py",

@@ -82,7 +82,7 @@ def shell(sources, here, tmp_path_factory) -> Shell:
         shell.run(f"pip download -q --no-deps -d {here} typer")
     except AssertionError as error:
         pytest.skip(f"no package index can be reached: {str(error).splitlines()[-1]}")
-    shell.run("python3 -m venv .venv")
+    shell.run("uv venv -q --seed -p python3 .venv")
     with FileLock(tmp_path_factory.getbasetemp().parent / "uv.lock"):  # it unpacks gigabytes
         shell.run("uv pip install -q torch torchvision")
     return shell

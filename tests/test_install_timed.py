@@ -1,0 +1,128 @@
+"""The page on installing: each of its commands is typed as it stands, away from this checkout."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from packaging.requirements import Requirement
+
+from tests.test_wheel import GIT, ROOT, sources
+
+__all__ = ["sources"]
+
+PAGE = (ROOT / "docs" / "how-to" / "install.md").read_text()
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
+TYPED = {title: text for title, text in SECTIONS.items() if "```bash" in text}
+COMMANDS = re.compile(r"```bash\n(.*?)```|`((?:pip|uv|pipx) [^`\n]+)`", re.DOTALL)
+NOT_TYPED = {"uv tool install --torch-backend cpu .": "asks the index of PyTorch"}
+"""Command -> the reason."""
+PROGRAMS = {"pip": "clone/.venv/bin", "uv": "uv", "pipx": "pipx"}
+"""What installs -> the folder of the programs that it installs."""
+UV_NAMES = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "constraint": "UV_CONSTRAINT",
+}
+"""Option of pip -> uv's name of it: uv does not read the configuration of pip."""
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def test_the_page_has_every_extra():
+    rows = re.findall(r"^\|.*\| (`.*`) \|$", SECTIONS["Extras"], re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(EXTRAS)
+
+
+class Shell:
+    """A shell in a clone whose programs are installed below ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.clone = folder, folder / "clone"
+        self.variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        self.variables |= {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "UV_TOOL_DIR": f"{folder}/uv-tools",
+            "UV_TOOL_BIN_DIR": f"{folder}/uv",
+            "UV_INDEX_STRATEGY": "unsafe-best-match",  # as pip
+            "PIPX_HOME": f"{folder}/pipx-home",
+            "PIPX_BIN_DIR": f"{folder}/pipx",
+            "PIPX_MAN_DIR": f"{folder}/man",
+            "PIPX_COMPLETION_DIR": f"{folder}/completion",
+        }
+        options = re.findall(r"\.([\w-]+)='(.*)'$", self.run("pip config list"), re.MULTILINE)
+        self.variables |= {UV_NAMES[name]: value for name, value in options if name in UV_NAMES}
+
+    def run(self, command: str) -> str:
+        script = f"cd {self.clone}; . .venv/bin/activate 2>/dev/null; {command}"
+        done = subprocess.run(
+            ["bash", "-c", script], env=self.variables, capture_output=True, text=True
+        )
+        import resource, time; u=resource.getrusage(resource.RUSAGE_CHILDREN); print(f"CPU {u.ru_utime+u.ru_stime:7.1f} wall {time.time()%10000:7.1f} {command}", file=open("/tmp/install-x/times", "a"))
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def commit(self) -> str:
+        """Make a commit, so that a new installation differs from the one before."""
+        self.run(f"{shlex.join(GIT)} commit -q --allow-empty -m new")
+        return self.run("git rev-parse --short=9 HEAD").strip()
+
+
+@pytest.fixture
+def shell(sources, here, tmp_path_factory) -> Shell:
+    """A clone, and a virtual environment with torch: pip takes minutes for what uv links."""
+    subprocess.run(["git", "clone", "-q", sources, here / "clone"], check=True)
+    shell = Shell(here)
+    try:
+        shell.run(f"pip download -q --no-deps -d {here} typer")
+    except AssertionError as error:
+        pytest.skip(f"no package index can be reached: {str(error).splitlines()[-1]}")
+    shell.run("uv venv -q --seed -p python3 .venv")
+    with FileLock(tmp_path_factory.getbasetemp().parent / "uv.lock"):  # it unpacks gigabytes
+        shell.run("uv pip install -q torch torchvision")
+    return shell
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("title", TYPED)
+def test_every_command_installs_this_version_as_typed(shell, title):
+    commit = shell.commit()
+    for block, inline in COMMANDS.findall(TYPED[title]):
+        for command in (block or inline).splitlines():
+            if command in NOT_TYPED:
+                continue
+            if re.search(r" '?\.(\[|$| )", command):
+                commit = shell.commit()
+            command = command.replace("ADDRESS", f"file://{shell.clone}")
+            shell.run(command.replace("PACKAGE", "einops"))
+            check(shell, command, commit)
+    if title == "With uv":
+        shell.run("uv tool install . && cd .. && uv/vitcli doctor")
+
+
+def check(shell: Shell, command: str, commit: str) -> None:
+    """Check the program that a command installs, its dependencies and its extras."""
+    installer, *words = shlex.split(command)
+    if not {"install", "uninstall", "inject"} & set(words) or words[-1] in (
+        "uv",
+        "pipx",
+        "PACKAGE",
+    ):
+        return
+    program = shell.folder / PROGRAMS[installer] / "vitcli"
+    if "uninstall" in words:
+        assert not program.exists()
+        return
+    version = f"vitcli {PROJECT['version']} (commit {commit})\n"
+    assert shell.run(f"cd ..; {program} --version") == version, command
+    python = program.resolve().parent / "python"
+    shell.run(f"uv pip check -p {python}")
+    for extra in re.findall(r"\w+", command.partition("[")[2]):
+        names = [Requirement(text).name for text in EXTRAS[extra]]
+        shell.run(f"uv pip show -q -p {python} {' '.join(names)}")
