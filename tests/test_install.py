@@ -1,5 +1,6 @@
 """The page on installing: each of its commands is typed as it stands, away from this checkout."""
 
+import json
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.test_wheel import GIT, ROOT, sources
 
@@ -38,6 +40,29 @@ EXTRAS = PROJECT["optional-dependencies"]
 def test_the_page_has_every_extra():
     rows = re.findall(r"^\|.*\| (`.*`) \|$", SECTIONS["Extras"], re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(EXTRAS)
+
+
+def test_the_pins_are_versions_with_hashes_that_the_project_allows():
+    text = (ROOT / ".ci" / "pins.txt").read_text()
+    assert "//" not in text, "an address"
+    pins: dict[str, list[Requirement]] = {}
+    for entry in text.replace("\\\n", "").splitlines():
+        requirement, *hashes = entry.split(" --hash=")
+        pin = Requirement(requirement)
+        assert hashes, entry
+        assert re.fullmatch(r"==[^,*]+", str(pin.specifier)), entry
+        pins.setdefault(pin.name, []).append(pin)
+    needed = [*PROJECT["dependencies"], *EXTRAS["test"], *EXTRAS["docs"], "hatchling"]
+    for allowed in map(Requirement, needed):
+        for pin in pins[canonicalize_name(allowed.name)]:
+            assert allowed.specifier.contains(str(pin.specifier)[2:]), f"{allowed}; pinned: {pin}"
+
+
+def test_the_container_is_made_with_the_commands_of_readme():
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    readme = (ROOT / "README.md").read_text().splitlines()
+    venv, install = container["postCreateCommand"].rsplit(" && ", 1)
+    assert {venv, install} <= {*readme}
 
 
 class Shell:
