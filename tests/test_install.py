@@ -127,7 +127,8 @@ def test_every_command_installs_this_version_as_typed(shell, title):
             if re.search(r" '?\.(\[|$| )", command):
                 commit = shell.commit()
             command = command.replace("ADDRESS", f"file://{shell.clone}")
-            shell.run(command.replace("PACKAGE", "einops"))
+            command = command.replace("PACKAGE", "einops")
+            shell.run(command)
             check(shell, command, commit)
     if title == "With uv":
         shell.run("uv tool install . && cd .. && uv/vitcli doctor")
@@ -136,16 +137,18 @@ def test_every_command_installs_this_version_as_typed(shell, title):
 def check(shell: Shell, command: str, commit: str) -> None:
     """Check the program that a command installs, its dependencies and its extras."""
     installer, *words = shlex.split(command)
-    if not {"install", "uninstall", "inject"} & set(words) or words[-1] == "PACKAGE":
-        return
     program = shell.folder / PROGRAMS[installer] / "vitcli"
     if "uninstall" in words:
         assert not program.exists()
+    if not {"install", "inject"} & {*words}:
         return
-    version = f"vitcli {PROJECT['version']} (commit {commit})\n"
-    assert shell.run(f"cd ..; {program} --version") == version, command
     python = program.resolve().parent / "python"
     shell.run(f"uv pip check -p {python}")
-    for extra in re.findall(r"\w+", command.partition("[")[2]):
-        names = [Requirement(text).name for text in EXTRAS[extra]]
-        shell.run(f"uv pip show -q -p {python} {' '.join(names)}")
+    extras = re.findall(r"\w+", command.partition("[")[2])
+    names = [Requirement(text).name for extra in extras for text in EXTRAS[extra]]
+    names += {"einops"} & {*words}
+    for name in names:
+        shell.run(f"uv pip show -q -p {python} {name}")
+    if "inject" not in words:
+        version = f"vitcli {PROJECT['version']} (commit {commit})\n"
+        assert shell.run(f"cd ..; {program} --version") == version, command
