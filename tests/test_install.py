@@ -72,10 +72,10 @@ def test_the_container_is_made_with_the_commands_of_readme():
 class Shell:
     """A shell in a clone whose programs are installed below ``folder``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, index: dict[str, str]) -> None:
         self.folder, self.clone = folder, folder / "clone"
         self.variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        self.variables |= {
+        self.variables |= index | {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "UV_TOOL_DIR": f"{folder}/uv-tools",
             "UV_TOOL_BIN_DIR": f"{folder}/uv",
@@ -86,8 +86,6 @@ class Shell:
             "PIPX_MAN_DIR": f"{folder}/man",
             "PIPX_COMPLETION_DIR": f"{folder}/completion",
         }
-        options = re.findall(r"\.([\w-]+)='(.*)'$", self.run("pip config list"), re.MULTILINE)
-        self.variables |= {UV_NAMES[name]: value for name, value in options if name in UV_NAMES}
 
     def run(self, command: str) -> str:
         script = f"cd {self.clone}; . .venv/bin/activate 2>/dev/null; {command}"
@@ -103,15 +101,24 @@ class Shell:
         return self.run("git rev-parse --short=9 HEAD").strip()
 
 
+@pytest.fixture(scope="module")
+def index(tmp_path_factory) -> dict[str, str]:
+    """The package index of pip, in the variables of uv."""
+    pip = (sys.executable, "-m", "pip")
+    asked = [*pip, "download", "-q", "--no-deps", "-d", tmp_path_factory.mktemp("asked"), "typer"]
+    done = subprocess.run(asked, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no package index can be reached: {done.stderr.strip().splitlines()[-1]}")
+    listed = subprocess.run([*pip, "config", "list"], capture_output=True, text=True, check=True)
+    options = re.findall(r"\.([\w-]+)='(.*)'$", listed.stdout, re.MULTILINE)
+    return {UV_NAMES[name]: value for name, value in options if name in UV_NAMES}
+
+
 @pytest.fixture
-def shell(sources, here, tmp_path_factory) -> Shell:
+def shell(sources, index, here, tmp_path_factory) -> Shell:
     """A clone, and a virtual environment with torch: pip takes minutes for what uv links."""
     subprocess.run(["git", "clone", "-q", sources, here / "clone"], check=True)
-    shell = Shell(here)
-    try:
-        shell.run(f"pip download -q --no-deps -d {here} typer")
-    except AssertionError as error:
-        pytest.skip(f"no package index can be reached: {str(error).splitlines()[-1]}")
+    shell = Shell(here, index)
     shell.run("uv venv -q --seed -p python3 .venv")
     with FileLock(tmp_path_factory.getbasetemp().parent / "uv.lock"):  # it unpacks gigabytes
         shell.run("uv pip install -q torch torchvision")
