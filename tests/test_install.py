@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -49,16 +50,18 @@ def test_the_page_has_every_extra():
 def test_the_pins_are_versions_with_hashes_that_the_project_allows():
     text = (ROOT / ".ci" / "pins.txt").read_text()
     assert "//" not in text, "an address"
-    pins: dict[str, list[Requirement]] = {}
+    pins = defaultdict[str, list[Requirement]](list)
     for entry in text.replace("\\\n", "").splitlines():
         requirement, *hashes = entry.split(" --hash=")
         pin = Requirement(requirement)
         assert hashes, entry
         assert re.fullmatch(r"==[^,*]+", str(pin.specifier)), entry
-        pins.setdefault(pin.name, []).append(pin)
+        pins[pin.name].append(pin)
     needed = [*PROJECT["dependencies"], *EXTRAS["test"], *EXTRAS["docs"], "hatchling"]
     for allowed in map(Requirement, needed):
-        for pin in pins[canonicalize_name(allowed.name)]:
+        pinned = pins[canonicalize_name(allowed.name)]
+        assert pinned, allowed
+        for pin in pinned:
             assert allowed.specifier.contains(str(pin.specifier)[2:]), f"{allowed}; pinned: {pin}"
 
 
