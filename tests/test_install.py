@@ -147,10 +147,11 @@ def test_every_command_installs_this_version_as_typed(shell, title):
 def check(shell: Shell, command: str, commit: str) -> None:
     """Check the program that a command installs, its dependencies and its extras."""
     installer, *words = shlex.split(command)
+    if installer not in PROGRAMS or "wheel" in words:
+        return
     program = shell.folder / PROGRAMS[installer] / "vitcli"
     if "uninstall" in words:
         assert not program.exists()
-    if not {"install", "inject"} & {*words}:
         return
     python = program.resolve().parent / "python"
     shell.run(f"uv pip check -p {python}")
