@@ -40,6 +40,7 @@ LINKING = [
     ROOT / "AGENTS.md",
     ROOT / "CHANGELOG.md",
     ROOT / "llms.txt",
+    ROOT / "SECURITY.md",
     *ROOT.glob("tests/f*/**/README.md"),
 ]
 GENERATED = re.compile(r"^<!-- ([\w-]+) -->\n.*?^<!-- /\1 -->$", re.DOTALL | re.MULTILINE)
@@ -47,11 +48,12 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")
 EXAMPLE = re.compile(r"^Example:\n((?: +.+\n?)+)", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-PROGRAMS = ("vitcli ", "python ", "pytest ", ".ci/", "DATA=", "pip ")
+PROGRAMS = ("vitcli ", "python ", "pytest ", ".ci/", "DATA=", "pip ", "uv ", "pipx ")
 
 NOT_RUN = {
     r"python3 -m venv|\. \.venv|pip install": "installs packages; .ci/run does it",
-    r"git clone|\(cd |sha256sum": "builds packages; tests/test_wheel.py",
+    r"pip wheel|uv |pipx ": "installs packages; tests/test_install.py",
+    r"\.ci/do ": "runs the checks or builds packages; .ci/run and tests/test_wheel.py do it",
     r"tensorboard |ray start|torchrun ": "starts servers or processes; tests/runner/*/test_*.py",
     r"zensical ": "tests/browser/test_site.py",
     r"vitcli --install-completion": "writes into the home folder; tests/cli/test_complete.py",
@@ -341,13 +343,15 @@ def test_the_citation_has_the_version_of_the_package():
 
 
 def test_no_text_installs_vitcli_from_a_registry():
-    """The name is not registered, so a stranger could register it."""
+    """The name is not registered, so a stranger could register it. --no-index asks no registry."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    sources = [*PAGES, *(ROOT / "vitcli").rglob("*.py")]
+    beside = [ROOT / "SECURITY.md", ROOT / ".devcontainer" / "devcontainer.json"]
+    sources = [*PAGES, *beside, *(ROOT / "vitcli").rglob("*.py")]
     asked = [
         name.strip("'\"")
         for path in sources
-        for options in re.findall(r"pip install ([^`\n;|&]+)", path.read_text())
+        for options in re.findall(r"(?:pipx?|uv tool) install ([^`\n;|&]+)", path.read_text())
+        if "--no-index" not in options
         for name in options.split()
     ]
     assert not [name for name in asked if re.match(r"vitcli\b(?!.*\.whl)", name)]

@@ -83,6 +83,17 @@ def test_another_clone_at_another_time_gives_the_same_bits(sources, built, here)
         assert sha256(again.read_bytes()).digest() == sha256(package.read_bytes()).digest()
 
 
+def test_the_chore_puts_the_packages_of_the_last_commit_into_dist(sources, built, here):
+    clone = here / "clone"
+    run("git", "clone", "-q", sources, clone, cwd=here)
+    (clone / "README.md").write_text("not committed")
+    python = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    sums = run("bash", ".ci/do", "release", cwd=clone, PATH=python)
+    assert {path.name for path in (clone / "dist").iterdir()} == {p.name for p in built.values()}
+    for package in built.values():
+        assert sha256(package.read_bytes()).hexdigest() in sums
+
+
 def test_an_sdist_gives_the_same_wheel(built, here):
     (here / "unpacked").mkdir()
     run("tar", "xf", built["sdist"], cwd=here / "unpacked")
