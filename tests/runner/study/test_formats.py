@@ -27,7 +27,7 @@ from tests.patience import HANG
 from vitcli.core.metric import ACCURACY
 from vitcli.runner.report.pages import to_latex
 from vitcli.runner.report.tables import LATEX, make_table, read_csv, to_csv
-from vitcli.runner.study.figures import BLUE, VERMILION, curve, figures_of, forest
+from vitcli.runner.study.figures import BLUE, VERMILION, curve, curves, figures_of, forest
 from vitcli.runner.study.images import ImageScores, contrast
 from vitcli.runner.study.page import html, publish
 from vitcli.runner.study.result import StudyResult
@@ -301,6 +301,17 @@ def test_curves_are_means_of_finished_seeds_over_common_epochs():
     assert list(epochs) == [2, 4]
     assert values.shape == (2, 2)
     assert curve(make_row("a", ["diverged"]), 100)[0].size == 0
+
+
+def test_the_curves_name_each_row_without_one_and_say_why():
+    finished = make_row("flat", [0.5]).trials[0].changed(curve=())
+    rows = (*make_study(ROWS).rows, make_row("flat", []).replace(trials=(finished,)))
+    text = " ".join(curves(make_study(ROWS).replace(rows=rows)).get_supxlabel().split())
+    assert text == (
+        "Without a curve: no-layernorm (3 diverged), wide (1 failed, 2 running), flat (no epoch was"
+        " measured with every seed)"
+    )
+    assert curves(make_study({"a": [0.5]})).get_supxlabel() == ""
 
 
 LONG = "northern-flying-squirrel-with-acorn-and-\u00dcbergr\u00f6\u00dfe"

@@ -53,6 +53,8 @@ def run_weights(
                 f"{run.path}: its imported weights are gone; import them again, with another --name"
             )
         why = "its checkpoints are gone" if is_over else f"no checkpoint yet ({record.state})"
+        if record.status == "diverged" and not record.step:
+            why = f"it diverged before its first checkpoint ({record.reason})"
         raise InputError(f"{run.path}: {why}; train it{' again' * is_over}: {again}")
     advice = f"; train it again: {again}" if step == record.step else ""
     if step is not None and step not in kept:

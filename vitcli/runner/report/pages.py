@@ -91,7 +91,9 @@ def to_latex(table: Table) -> str:
     label = re.sub(r"[^A-Za-z0-9]+", "-", to_ascii(table.name)).strip("-")
     heads = [stacked(column.header) for column in table.columns]
     cells = zip(*table.rows, strict=True) if table.rows else [()] * len(heads)
-    widths = [2 + max(map(len, [*head, *column])) for head, column in zip(heads, cells, strict=True)]
+    widths = [
+        2 + max(map(len, [*head, *column])) for head, column in zip(heads, cells, strict=True)
+    ]
     float_name = "table*" if sum(widths) > MAX_LETTERS else "table"
     return render("table.tex", table=table, label=label, float=float_name)
 
