@@ -19,7 +19,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from vitcli.runner.report.tables import Table, html_text, latex_text, to_ascii
-from vitcli.runner.text import quantity, rough_duration, signed
+from vitcli.runner.text import capitalize, quantity, rough_duration, signed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,6 +125,7 @@ def _environment() -> Environment:
         "lines": partial(textwrap.wrap, break_long_words=False),
         "signed": signed,
         "decimals": decimals,
+        "capitalized": capitalize,
         "duration": rough_duration,
         "json": lambda value: json.dumps(value, ensure_ascii=False),
     }
