@@ -192,6 +192,7 @@ def test_a_latex_float_has_the_question_a_short_legend_and_the_width_that_it_nee
     text = render(DOC.replace(hypothesis="none matters"), "latex")
     inside, _, below = text.partition("\\end{table*}")
     assert "\\caption{What does each part contribute?}" in inside
+    assert "\\caption{Accuracy by variant.}" in render(DOC.replace(question=""), "latex")
     assert "none matters" in below.partition("% n: ")[0]
     legend = inside.partition("\\raggedright\n")[2]
     assert "seeds. Brackets: 95" in legend

@@ -130,7 +130,7 @@ def _for_print(doc: StudyResult, table: Table) -> Table:
     return replace(
         table,
         rows=rows,
-        caption=capitalize(doc.question) or doc.name,
+        caption=capitalize(doc.question) or f"{capitalize(doc.headline.label)} by variant.",
         legend=" ".join(sentences),
         notes=((f"Hypothesis: {doc.hypothesis}",) if doc.hypothesis else ()) + table.notes,
     )
