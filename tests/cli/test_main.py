@@ -5,6 +5,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -69,6 +70,23 @@ def test_a_failed_machine_is_no_bug(monkeypatch, error):
 def test_a_bug_is_shown_whole(monkeypatch, error):
     fail(monkeypatch, listing, "list_runs", error)
     assert CliRunner().invoke(app, ["runs", "ls"]).exception is error
+
+
+def test_without_a_temporary_folder_commands_work_until_a_library_needs_one(monkeypatch):
+    def none_is_writable() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    def list_runs(*args, **kwargs):
+        raise OSError("Matplotlib requires a cache") from OSError(errno.EROFS, "read-only")
+
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_get_default_tempdir", none_is_writable)
+    monkeypatch.setattr(sys, "argv", ["vitcli", "--version"])
+    with pytest.raises(SystemExit, match="0"):
+        main.main()
+    assert tempfile.gettempdir() == "/tmp"
+    monkeypatch.setattr(listing, "list_runs", list_runs)
+    assert "(read-only); type: export TMPDIR=FOLDER" in said(5, "runs", "ls")
 
 
 def test_a_deleted_working_folder_is_said_before_any_work(monkeypatch):

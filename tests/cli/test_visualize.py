@@ -1,7 +1,10 @@
 """`vitcli visualize`: figures, numbers and one page, for models of every kind."""
 
+import json
 import os
 import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,25 @@ from tests.runner.train.conftest import train
 from vitcli.core.inspect.statistics import attention_distance, uniform_distance
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.trained_run import load_trained_run
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.folder import META, METRICS, STATUS, RunDir
 from vitcli.runner.visualize.render import FIGURES, INTERACTIVE
 
 CLS = {"model.pool": "cls", "model.pos_embed": "learned", "model.reg_tokens": 1}
+
+
+def edit(run: Path, name: str, text: str) -> None:
+    (run / name).write_text(text)
+
+
+def imported(run: Path) -> None:
+    meta = json.loads((run / META).read_text())
+    edit(run, META, json.dumps(meta | {"imported": "vit.pt"}))
+    (run / METRICS).unlink()
+
+
+def diverged(run: Path) -> None:
+    edit(run, STATUS, json.dumps({"state": "diverged", "step": 0, "reason": "loss is NaN"}))
+    shutil.rmtree(run / "checkpoints")
 
 
 def documents(*words: object) -> list[dict[str, Any]]:
@@ -129,6 +147,27 @@ def test_several_runs_share_a_page_and_one_that_fails_leaves_the_others(run, cop
     assert not Path("gone").exists()
     words = ("cifar10-pocket", "--what", "curves", "--data-dir", "nowhere")
     assert "cifar10 is not in nowhere" in said(3, "visualize", run, *words)
+
+
+CURVELESS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "damaged": (lambda run: edit(run, METRICS, "{\n"), "metrics.jsonl: line 1 is not a record"),
+    "lost": (lambda run: (run / METRICS).unlink(), "metrics.jsonl: it is missing"),
+    "foreign": (
+        lambda run: edit(run, METRICS, '{"step": 6, "epoch": 1, "her_loss": 1.0}\n'),
+        "its metrics.jsonl has none of loss, accuracy",
+    ),
+    "imported": (imported, "its weights were imported, so its training is not known"),
+    "diverged at once": (diverged, "it diverged before its first checkpoint (loss is NaN);"),
+}
+
+
+@pytest.mark.parametrize("kind", CURVELESS)
+def test_the_page_of_several_runs_says_why_one_has_no_curve(run, copy_of_run, kind):
+    change, reason = CURVELESS[kind]
+    other = copy_of_run(Path("two"), {"train.epochs": 1})
+    change(other)
+    said(3 if kind == "diverged at once" else 0, "visualize", run, other, "--what", "curves")
+    assert reason in Path("figures/index.html").read_text()
 
 
 def test_a_page_of_somebody_else_is_not_replaced(run):

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
@@ -190,6 +191,9 @@ def as_user_error(error: BaseException) -> UserError | None:
 
 
 def _as_file_error(error: OSError) -> UserError | None:
+    if error.errno is None and isinstance(error.__cause__, OSError):  # of matplotlib
+        text = f"no folder for temporary files can be written ({error.__cause__.strerror})"
+        return ResourceError(f"{text}; type: export TMPDIR=FOLDER")
     is_resource = error.errno in RESOURCES
     if error.filename is None and not is_resource:
         return None
@@ -311,4 +315,9 @@ def main() -> None:
     os.environ["MPLBACKEND"] = "agg"
     # If the home folder is not writable, matplotlib warns that its cache is in another folder.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    # Torch asks for the name of this folder also where it writes nothing into it.
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:  # the disk is read-only
+        tempfile.tempdir = "/tmp"
     app(prog_name="vitcli")

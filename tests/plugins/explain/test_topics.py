@@ -23,7 +23,7 @@ from vitcli.core.spec import VitSpec
 from vitcli.core.spec.families import ResNet18Spec
 from vitcli.plugins.explain import shown, subject
 from vitcli.plugins.explain.command import text
-from vitcli.plugins.explain.lesson import Lesson
+from vitcli.plugins.explain.lesson import Lesson, lesson_of
 from vitcli.plugins.explain.lesson import page as page_of
 from vitcli.plugins.explain.random_tensors import normal
 from vitcli.plugins.explain.subject import check_model
@@ -83,6 +83,22 @@ def test_attention_shows_each_step_of_the_layer_and_of_cross_attention(shown_on)
     assert numbers["cross_error"] < 1e-5
     _, output = shown.cross_attention(shown_on.layers[-1])  # of the first few queries
     assert_allclose(output[0].detach(), expected["out"][: shown.NUM_CROSS], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "first", "last"),
+    [
+        ({}, ", after its norm.", "output, after W_O"),
+        ({"norm": "none"}, "gets.", "output, after W_O"),
+        ({"norm_position": "post"}, "gets.", "output, after W_O"),
+        ({"qkv_bias": False}, "norm. This model has no b_Q, b_K and b_V.", "output, after W_O"),
+        ({"attn_proj": False}, "norm. This model has no W_O, no b_O.", "output"),
+    ],
+)
+def test_attention_says_which_parts_of_its_formula_the_model_lacks(fields, first, last):
+    lesson = lesson_of("attention", make_subject(**fields))
+    assert lesson.findings[0].endswith(first)
+    assert lesson.tables[0].rows[-1][0] == last
 
 
 def test_scale_shows_variances_and_entropies_of_the_layers(shown_on):
@@ -193,6 +209,9 @@ def test_flatten_and_multiply_is_the_strided_convolution(patch_embed, pre_norm):
     assert numbers["convolution_error"] < 1e-4
     weight, bias, _ = shown.projection(subject)
     assert weight.shape == (16, 48)
+    lesson = lesson_of("patches", subject)
+    assert ("in a plain ViT" in lesson.tables[0].caption) is not is_own
+    assert ("with patch_embed" in lesson.findings[0]) is not is_own
     if is_own:
         with torch.no_grad():
             tokens = subject.model.patch_embed(subject.batch)

@@ -57,6 +57,15 @@ def test_seeds_share_a_row_with_mean_spread_and_states(show, study):
     assert count == "6 of 6 rows, 6 runs; 4 selected", "the seeds of the selected rows"
 
 
+def test_selected_rows_without_a_curve_are_named_with_the_reason(show):
+    make_run(0, folder=RUNS / "fine")
+    make_run(0, folder=RUNS / "lost").path.joinpath("metrics.jsonl").unlink()
+    shown = show()
+    shown.evaluate("document.getElementById('all').click()")
+    note = shown.evaluate("document.getElementById('note').textContent")
+    assert note == "No curve of lost: metrics.jsonl: it is missing."
+
+
 def test_rows_are_filtered_by_words_and_by_state(show, study):
     shown = show()
     choose(shown, "filter", "PARTS no-f", "input")

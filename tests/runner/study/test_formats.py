@@ -25,8 +25,9 @@ from tests.fabricated_study import (
 from tests.figure_checks import faults
 from tests.patience import HANG
 from vitcli.core.metric import ACCURACY
-from vitcli.runner.report.tables import LATEX, read_csv, to_csv
-from vitcli.runner.study.figures import BLUE, VERMILION, curve, figures_of, forest
+from vitcli.runner.report.pages import to_latex
+from vitcli.runner.report.tables import LATEX, make_table, read_csv, to_csv
+from vitcli.runner.study.figures import BLUE, VERMILION, curve, curves, figures_of, forest
 from vitcli.runner.study.images import ImageScores, contrast
 from vitcli.runner.study.page import html, publish
 from vitcli.runner.study.result import StudyResult
@@ -178,7 +179,6 @@ def test_latex_escapes_special_characters_and_starts_of_rows():
     assert [line for line in lines if line.startswith(("[", "*"))] == []
     named = render(make_study({"Søren Ünï Łąđ ≥": [0.5]}), "latex")
     assert f"\nSøren Ünï Ład {LATEX[chr(92)]}u2265 &" in named
-    assert "seeds. In brackets" in render(DOC, "latex").partition("\\begin{flushleft}")[2]
 
 
 def test_a_caption_replaces_the_question_in_every_format_that_has_one():
@@ -188,16 +188,31 @@ def test_a_caption_replaces_the_question_in_every_format_that_has_one():
     assert render(DOC, "csv", caption="My rows") == render(DOC, "csv")
 
 
+def test_a_latex_float_has_the_question_a_short_legend_and_the_width_that_it_needs():
+    text = render(DOC.replace(hypothesis="none matters"), "latex")
+    inside, _, below = text.partition("\\end{table*}")
+    assert "\\caption{What does each part contribute?}" in inside
+    assert "\\caption{Accuracy by variant.}" in render(DOC.replace(question=""), "latex")
+    assert "none matters" in below.partition("% n: ")[0]
+    legend = inside.partition("\\raggedright\n")[2]
+    assert "seeds. Brackets: 95" in legend
+    assert len(legend) < 130  # two lines of a column
+    assert "\\shortstack[r]{accuracy, \\%}" in inside  # no sign of percent on a line of its own
+    assert "\\begin{table}" in to_latex(make_table(["run", "score, %"], [["a", "50"]]))
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_latex_compiles(tmp_path):
+@pytest.mark.parametrize("kind", ["{article}", "[twocolumn]{article}"])
+def test_latex_compiles(tmp_path, kind):
     letters = make_study({"".join(map(chr, range(0xA0, 0x250))) + "ﬁß中é≤": [0.5]})
     body = "\n\n".join(render(each, "latex") for each in (DOC, HOSTILE_DOC, letters))
     packages = "\\usepackage{booktabs,graphicx}"
-    page = f"\\documentclass{{article}}{packages}\\begin{{document}}\n{body}\n\\end{{document}}"
+    page = f"\\documentclass{kind}{packages}\\begin{{document}}\n{body}\n\\end{{document}}"
     (tmp_path / "page.tex").write_text(page)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=HANG)
     assert done.returncode == 0, done.stdout[-2000:].decode(errors="replace")
+    assert b"Overfull" not in done.stdout
 
 
 @settings(max_examples=12, deadline=None)
@@ -287,6 +302,17 @@ def test_curves_are_means_of_finished_seeds_over_common_epochs():
     assert list(epochs) == [2, 4]
     assert values.shape == (2, 2)
     assert curve(make_row("a", ["diverged"]), 100)[0].size == 0
+
+
+def test_the_curves_name_each_row_without_one_and_say_why():
+    finished = make_row("flat", [0.5]).trials[0].changed(curve=())
+    rows = (*make_study(ROWS).rows, make_row("flat", []).replace(trials=(finished,)))
+    text = " ".join(curves(make_study(ROWS).replace(rows=rows)).get_supxlabel().split())
+    assert text == (
+        "Without a curve: no-layernorm (3 diverged), wide (1 failed, 2 running), flat (no epoch was"
+        " measured with every seed)"
+    )
+    assert curves(make_study({"a": [0.5]})).get_supxlabel() == ""
 
 
 LONG = "northern-flying-squirrel-with-acorn-and-\u00dcbergr\u00f6\u00dfe"

@@ -67,6 +67,11 @@ def explain_patches(subject: Subject) -> Shown:
             row = {"patch": size, "patches": patches, "tokens": tokens, "edges": tokens**2}
             lengths.append(row)
     about = f"{spec.patch_embed!r}: {PATCH_EMBEDS[spec.patch_embed].about}"
+    about += ", after a LayerNorm" if spec.patch_pre_norm else ""
+    other = (
+        f"This model makes its tokens in another way, with patch_embed {about}. The map E is that"
+    )
+    other += " of a plain ViT of the same sizes."
     shown = min(NUM_SHOWN, model.num_patches)
     return Shown(
         numbers={
@@ -83,7 +88,8 @@ def explain_patches(subject: Subject) -> Shown:
         },
         words={
             "whose": "the model's own weights" if is_own else "random weights of these sizes",
-            "embedding": "" if is_own else f"This model makes its tokens with patch_embed {about}.",
+            "embedding": "" if is_own else other,
+            "plain": "" if is_own else " in a plain ViT",
             "first": f"Tokens that stand for no patch: {prefix}"
             if prefix
             else "It has no CLS token",
@@ -109,6 +115,7 @@ def attention_steps(layer: Layer) -> dict[str, Tensor]:
     scaled = attention_scores(layer.query, layer.key, rule.scale())
     mixed = layer.weights @ layer.value
     bias = layer.attention.position.bias()
+    after = "" if isinstance(layer.attention.proj, nn.Identity) else ", after W_O"
     biased = {} if bias is None else {"scaled scores with the bias of positions": scaled + bias}
     return {
         "tokens X": layer.tokens,
@@ -121,7 +128,7 @@ def attention_steps(layer: Layer) -> dict[str, Tensor]:
         "weights A: softmax of each row": layer.weights,
         "weighted sums A V": mixed,
         "heads side by side": merge_heads(mixed),
-        "output, after W_O": layer.output,
+        f"output{after}": layer.output,
     }
 
 
@@ -151,6 +158,14 @@ def explain_attention(subject: Subject) -> Shown:
         for name, values in attention_steps(layer).items()
     }
     kept = layer.output.shape == layer.tokens.shape
+    spec, proj = subject.model.spec, layer.attention.proj
+    is_normed = spec.norm_position == "pre" and spec.norm != "none"
+    parts_of_formula = {
+        "b_Q, b_K and b_V": layer.attention.qkv.bias,
+        "W_O": getattr(proj, "weight", None),
+        "b_O": getattr(proj, "bias", None),
+    }
+    lacking = [name for name, tensor in parts_of_formula.items() if tensor is None]
     return Shown(
         numbers={
             "layer": len(subject.layers),
@@ -164,6 +179,8 @@ def explain_attention(subject: Subject) -> Shown:
         words={
             "output": layer.output.shape,
             "kept": ", the shape of the input" if kept else "",
+            "normed": ", after its norm" if is_normed else "",
+            "lacking": f" This model has no {', no '.join(lacking)}." if lacking else "",
             "strongest": [head.max().item() for head in layer.weights[0]],
         },
         drawings=[heat(head) for head in layer.weights[0, :2]],

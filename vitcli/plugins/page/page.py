@@ -115,6 +115,7 @@ def describe_run(run: RunRecord, references: dict[str, Config]) -> dict[str, Any
     settings = run.changed(settings=differing_fields(run, references)).shown_settings
     return {
         "state": run.state,
+        "no_curve": printable(run.why_no_curve),
         "reason": printable(without_folders(run.reason)),
         "task": kind_of(run),
         "experiment": printable(run.experiment or ""),

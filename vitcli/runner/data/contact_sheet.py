@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
@@ -103,5 +102,7 @@ def arrange_rows(rows: Sequence[tuple[str, np.ndarray]], size: tuple[int, int]) 
 @cache
 def font(size: int) -> ImageFont.FreeTypeFont:
     """Return DejaVu Sans of matplotlib, which has the letters of most languages."""
+    import matplotlib  # needs a folder that it can write into
+
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     return ImageFont.truetype(str(folder / "DejaVuSans.ttf"), size)

@@ -21,7 +21,7 @@ from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run import folder
 from vitcli.runner.run.checkpoint import latest_checkpoint, load_checkpoint
-from vitcli.runner.run.record import EDITED, read_record
+from vitcli.runner.run.record import EDITED, RunRecord, read_record
 from vitcli.runner.text import Listener, ignore_message
 
 DEFAULT_MODEL = "cifar10-pocket"
@@ -52,7 +52,7 @@ def run_weights(
             raise InputError(
                 f"{run.path}: its imported weights are gone; import them again, with another --name"
             )
-        why = "its checkpoints are gone" if is_over else f"no checkpoint yet ({record.state})"
+        why = _why_no_checkpoint(record)
         raise InputError(f"{run.path}: {why}; train it{' again' * is_over}: {again}")
     advice = f"; train it again: {again}" if step == record.step else ""
     if step is not None and step not in kept:
@@ -75,6 +75,14 @@ def run_weights(
     if not weights or not all(tensor.isfinite().all() for tensor in weights.values()):
         raise InputError(f"{run.path}: the weights of step {checkpoint.step} are not finite")
     return weights
+
+
+def _why_no_checkpoint(record: RunRecord) -> str:
+    if record.status not in folder.RESULT_STATES:
+        return f"no checkpoint yet ({record.state})"
+    if record.status == "diverged" and not record.step:
+        return f"it diverged before its first checkpoint ({record.reason})"
+    return "its checkpoints are gone"
 
 
 def load_model(

@@ -168,7 +168,9 @@ def _memory(checks: Checks) -> None:
 def _folders(checks: Checks) -> None:
     from vitcli.runner.data.find import CACHE_VARIABLE, cache_root
 
-    places = {"runs": RUNS.resolve(), "cache": cache_root()}
+    temporary = Path(tempfile.gettempdir())
+    places = {"runs": RUNS.resolve(), "cache": cache_root(), "temporary": temporary}
+    advice = {"runs": "change to a folder of your own", "cache": f"set {CACHE_VARIABLE}"}
     for name, folder in places.items():
         above = folder.absolute().parents
         existing = next(place for place in (folder, *above) if os.path.exists(place))
@@ -179,8 +181,8 @@ def _folders(checks: Checks) -> None:
             f"{name}_free_bytes": free,
         }
         found = checks.problems if name == "runs" else checks.notes
-        where = "change to a folder of your own" if name == "runs" else f"set {CACHE_VARIABLE}"
         if not writable:
+            where = advice.get(name, "set TMPDIR")
             found.append(f"the {name} folder {hide_owner(folder)} cannot be written; {where}")
         elif free < ENOUGH_BYTES:
             found.append(

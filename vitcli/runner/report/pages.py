@@ -19,13 +19,15 @@ from markupsafe import Markup
 from PIL import Image
 
 from vitcli.runner.report.tables import Table, html_text, latex_text, to_ascii
-from vitcli.runner.text import quantity, rough_duration, signed
+from vitcli.runner.text import capitalize, quantity, rough_duration, signed
 
 if TYPE_CHECKING:
     import numpy as np
 
 MAX_SHOWN = 640
 """Largest longer side of an embedded picture, in pixels."""
+MAX_LETTERS = 90
+"""Largest width of a LaTeX table, in letters, that can be read in one of two columns of a page."""
 LOSSLESS = 256
 """Largest longer side of a picture that is embedded as PNG; a larger one is embedded as JPEG."""
 
@@ -82,11 +84,24 @@ def to_html(table: Table) -> Markup:
 def to_latex(table: Table) -> str:
     """Return a ``table`` environment for ``\\usepackage{booktabs,graphicx}``.
 
-    A table that is wider than the page's lines is scaled down to their width. The notes are
-    comments below it.
+    A table of more than ``MAX_LETTERS`` letters in a line is a ``table*``, which takes both columns
+    of a page. It is scaled down to the width of its lines if it is wider. The notes are comments
+    below it.
     """
     label = re.sub(r"[^A-Za-z0-9]+", "-", to_ascii(table.name)).strip("-")
-    return render("table.tex", table=table, label=label)
+    heads = [stacked(column.header) for column in table.columns]
+    cells = zip(*table.rows, strict=True) if table.rows else [()] * len(heads)
+    widths = [
+        2 + max(map(len, [*head, *column])) for head, column in zip(heads, cells, strict=True)
+    ]
+    float_name = "table*" if sum(widths) > MAX_LETTERS else "table"
+    return render("table.tex", table=table, label=label, float=float_name)
+
+
+def stacked(header: str) -> list[str]:
+    """Return a header in short lines; a sign of percent stays with its word."""
+    lines = textwrap.wrap(header.replace(" %", "\0%"), 10, break_long_words=False)
+    return [line.replace("\0", " ") for line in lines]
 
 
 def _text_of(template: str) -> str:
@@ -106,9 +121,11 @@ def _environment() -> Environment:
         "words": lambda text: Markup(html_text(text)),
         "latex": latex_text,
         "ascii": to_ascii,
+        "stacked": stacked,
         "lines": partial(textwrap.wrap, break_long_words=False),
         "signed": signed,
         "decimals": decimals,
+        "capitalized": capitalize,
         "duration": rough_duration,
         "json": lambda value: json.dumps(value, ensure_ascii=False),
     }

@@ -273,6 +273,16 @@ class RunRecord:
         return self.test_score is None and self.val_score is not None
 
     @property
+    def why_no_curve(self) -> str:
+        """Why no epoch can be drawn; empty if one can."""
+        if self.metrics:
+            return ""
+        if self.imported:
+            return "its weights were imported, so its training is not known"
+        problems = [problem for problem in self.problems if problem.startswith(METRICS)]
+        return problems[0] if problems else f"no epoch was measured ({self.state})"
+
+    @property
     def parameters(self) -> int | None:
         if count := self.numbers.get("parameters"):
             return int(count)

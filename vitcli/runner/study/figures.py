@@ -4,6 +4,7 @@ The figures can be read in print and by colour-blind readers: they use the colou
 and each line has its own dash. The same document always gives the same bytes.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -25,6 +26,7 @@ from vitcli.runner.figure_style import (
     SKY_BLUE,
     VERMILION,
     add_grid,
+    add_source,
     add_title,
 )
 from vitcli.runner.study.result import FIGURES, StudyResult, VariantResult
@@ -119,11 +121,12 @@ def curves(doc: StudyResult) -> Figure:
     """Draw the headline number by epoch: mean and range over the finished seeds that have it."""
     figure = Figure(figsize=(7.2, 4.0), layout="constrained")
     axes = figure.add_subplot()
-    ends = []
+    ends, missing = [], []
     rows = [row for row in doc.rows if not (doc.parts and "+" in row.variant)]
     for index, row in enumerate(rows):
         epochs, values = curve(row, doc.headline.scale)  # (E,), (seeds, E)
         if not len(epochs):
+            missing.append(f"{label(row.variant)} ({_why_no_curve(row)})")
             continue
         colour = VARIANT_COLOURS[index % len(VARIANT_COLOURS)]
         dash = DASHES[(index + index // len(VARIANT_COLOURS)) % len(DASHES)]
@@ -149,7 +152,16 @@ def curves(doc: StudyResult) -> Figure:
     unit = f", {doc.headline.unit}" if doc.headline.unit else ""
     axes.set(xlabel="epoch", ylabel=f"{doc.headline.label} on the {split}{unit}")
     add_title(figure, f"{label(doc.name)}: {shown_seeds(doc)}")
+    if missing:
+        add_source(figure, f"Without a curve: {', '.join(missing)}")
     return figure
+
+
+def _why_no_curve(row: VariantResult) -> str:
+    states = Counter(trial.state for trial in row.trials)
+    if states["finished"]:
+        return "no epoch was measured with every seed"
+    return ", ".join(f"{count} {state}" for state, count in states.items()) or "no trial"
 
 
 def shown_seeds(doc: StudyResult) -> str:

@@ -21,6 +21,7 @@ from vitcli.runner.study.result import DOCUMENTS, StudyResult, VariantResult, so
 from vitcli.runner.study.significance import POWER
 from vitcli.runner.study.statistics import RowStatistics, compare, num_tests
 from vitcli.runner.text import (
+    capitalize,
     interval,
     p_text,
     plain,
@@ -122,12 +123,17 @@ def _for_print(doc: StudyResult, table: Table) -> Table:
     sentences = []
     if any(row.score_sd is not None for row in numbers):
         sentences.append("Mean \u00b1 standard deviation over n seeds.")
-    if any(row.ci_low is not None for row in numbers):
-        sentences.append("In brackets: 95 % interval of the difference, paired by seed.")
+    if any(row.ci_low is not None for row in numbers) and not doc.parts:
+        sentences.append("Brackets: 95 % interval, paired by seed.")
     if lacking and not doc.parts:
-        sentences.append(f"{DASH}: a p-value needs {max(lacking)} planned seeds.")
-    legend = " ".join(sentences)
-    return replace(table, rows=rows, legend=legend)
+        sentences.append(f"{DASH}: p needs {max(lacking)} planned seeds.")
+    return replace(
+        table,
+        rows=rows,
+        caption=capitalize(doc.question) or f"{capitalize(doc.headline.label)} by variant.",
+        legend=" ".join(sentences),
+        notes=((f"Hypothesis: {doc.hypothesis}",) if doc.hypothesis else ()) + table.notes,
+    )
 
 
 def build_details(doc: StudyResult) -> Table:

@@ -122,7 +122,7 @@ def visualize_runs(
             on_failure(error)
             failed.append(error)
     if done:
-        commit(output / PAGE, html(done))
+        commit(output / PAGE, html(done, failed))
     return done, failed
 
 
@@ -193,11 +193,12 @@ def tables_of(figure: str, numbers: Numbers) -> Sequence[Table]:
     return FIGURES[figure].tables(numbers) if figure in FIGURES else ()
 
 
-def html(done: Sequence[VisualizedRun]) -> bytes:
+def html(done: Sequence[VisualizedRun], failed: Sequence[UserError] = ()) -> bytes:
     sections = [_section(drawn) for drawn in done]
     figures = [figure for drawn in done for figure in drawn.interactive.values()]
     codes = {policy_hash(figure.script): figure for figure in figures}
-    return pages.render("figures.html", sections=sections, codes=codes).encode()
+    page = pages.render("figures.html", sections=sections, codes=codes, failed=failed)
+    return page.encode()
 
 
 def _section(drawn: VisualizedRun) -> dict[str, Any]:

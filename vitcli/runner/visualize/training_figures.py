@@ -53,11 +53,13 @@ class _Panel:
 
 def curves_figure(tested: TrainedRun) -> RunFigure:
     records = tested.record.metrics
-    if not records:
-        raise NoFigureError("the run has no metrics.jsonl")
+    if why := tested.record.why_no_curve:
+        raise NoFigureError(why)
     row = tested.spec.task.row
     recorded = dict.fromkeys([*row.reports, *row.recorded])
     panels = [_read_panel(records, name, row) for name in recorded]
+    if not any(panel.drawn for panel in panels):
+        raise NoFigureError(f"its metrics.jsonl has none of {', '.join(recorded)}")
     *first, last = [panel.label for panel in panels]
     shown = f"{', '.join(first)} and {last}" if first else last
     training = "Training values are means over the epoch"

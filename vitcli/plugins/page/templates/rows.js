@@ -106,6 +106,10 @@ class Row {
     return Object.hasOwn(run.config, name) ? run.config[name] : this.defaults[run.kind][name];
   }
 
+  get whyNoCurve() {
+    return this.runs.map((run) => run.no_curve).find(Boolean) ?? "this number was not recorded";
+  }
+
   isDefault(name) {
     return !Object.hasOwn(this.runs[0].config, name);
   }

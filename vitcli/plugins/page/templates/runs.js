@@ -179,7 +179,7 @@ function showCurves(selected) {
   if (series) part("series").value = series.name;
   const found = series ? selected.map((row) => ({ row, curve: row.curve(series.name) })).filter(({ curve }) => curve) : [];
   const curves = found.slice(0, MAX_CURVES).map((each, i) => ({ ...each, colour: `c${i % 7}`, dash: `d${Math.floor(i / 7)}` }));
-  part("note").textContent = noteText(selected, found, curves);
+  part("note").textContent = [noteText(selected, found, curves), missingText(selected, found)].filter(Boolean).join(" ");
   buildLegend(curves);
   chart.show(curves, series?.title, series?.scale ?? 1);
   part("chart").setAttribute("aria-label", series ? `${series.title} over epochs; arrow keys read values` : "No curves");
@@ -191,6 +191,13 @@ function noteText(selected, found, curves) {
   const few = found.length > curves.length ? `The first ${curves.length} of ${found.length} curves. ` : "";
   const band = curves.some(({ curve }) => curve.count > 1);
   return `${few}${band ? "Line: mean over seeds. Band: one standard deviation to each side. Thin lines: seeds beyond the last epoch that all seeds have." : ""}`;
+}
+
+function missingText(selected, found) {
+  const names = shortNames(selected);
+  const missing = selected.filter((row) => !found.some((each) => each.row === row)).slice(0, MAX_CURVES);
+  const reasons = missing.map((row) => `${names.get(row)}: ${row.whyNoCurve}`);
+  return reasons.length ? `No curve of ${reasons.join("; ")}.` : "";
 }
 
 function buildLegend(curves) {
