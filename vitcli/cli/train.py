@@ -255,7 +255,8 @@ def run(experiment: "Experiment", request: "Request", form: str) -> None:
     values = record.reached or record.result
     others = {name: value for name, value in values.items() if name not in shown}
     facts += [*hidden(**others), Fact("run", str(record.path))]
-    emit_report(Report(facts=facts, next=[following]), form)
+    notes = [f"warning: {values['warning']}"] if "warning" in values else []
+    emit_report(Report(facts=facts, notes=notes, next=[following]), form)
 
 
 def final_facts(record: "RunRecord") -> list[Fact]:
