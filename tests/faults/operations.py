@@ -9,7 +9,8 @@ from typing import IO, Any
 
 NAMES = ("mkdir", "rmdir", "unlink", "rename", "replace", "chmod", "fsync")
 DEATHS = ("before", "half", "after")
-ERRORS = ("ENOSPC", "EIO")
+ERRORS = ("ENOSPC", "EIO", "EDQUOT", "ESTALE", "EBUSY")
+"""The disk is full or broken, the quota is used up, a network file system lost or keeps a file."""
 
 
 class Operations:

@@ -207,7 +207,7 @@ def show(run: shared.Run, form: shared.Format = "text") -> None:
             epochs(record.metrics, record.metric_of),
         ],
         notes=[] if record.metrics or record.problems else ["no epoch is finished yet"],
-        next=[] if missing_plugin(record.config, record.plugins) else [next_command(record)],
+        next=[] if missing_plugin(record.config, record.plugins) else next_commands(record),
     )
     emit_report(report, form)
 
@@ -250,20 +250,32 @@ def epochs(
     return DataTable("metrics", fields, rows, caption="last epochs", last=LAST_EPOCHS)
 
 
-def next_command(record: "RunRecord") -> str:
+def next_commands(record: "RunRecord") -> list[str]:
     from vitcli.core.spec import OptimSpec
 
     run, state = record.folder, record.state
     if state == "finished":
-        return run.command("eval")
+        return [run.command("eval")]
     if state == "damaged":
-        return run.command("runs verify")
+        return [run.command("runs verify")]
     if state == "running":
-        return f"tensorboard --logdir {shlex.quote(str(run.path))}"
+        return [f"tensorboard --logdir {shlex.quote(str(run.path))}"]
     if state == "diverged":
         lr = record.setting("optim.lr") or OptimSpec().lr
-        return run.command(f"train -s optim.lr={lr / 3:.1g}", of_config=True)
-    return run.command("train --resume")
+        lower = run.command(f"train -s optim.lr={lr / 3:.1g}", of_config=True)
+        last = end_of_next_epoch(record)
+        layers = run.command("train --resume", more=["--replay", str(last)])
+        return [lower, layers] if last else [lower]
+    return [run.command("train --resume")]
+
+
+def end_of_next_epoch(record: "RunRecord") -> int | None:
+    """Return the last step of the epoch after those in metrics.jsonl; None if it is not known."""
+    size, limit = record.setting("train.batch_size"), record.setting("train.limit_batches")
+    if record.num_train is None or type(size) is not int:
+        return None
+    count = record.num_train // max(1, size)
+    return (record.epochs + 1) * min(count, limit or count)
 
 
 @commands.command(example="vitcli runs diff quickstart cifar10-pocket")

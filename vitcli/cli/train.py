@@ -83,6 +83,15 @@ StopAfter = Annotated[
         show_default="the last epoch",
     ),
 ]
+Replay = Annotated[
+    int | None,
+    Rare(
+        metavar="STEP",
+        min=1,
+        help="Take the steps of --resume RUN up to STEP again, or up to the first one that is not"
+        " finite, and show the range of each layer there. Writes nothing.",
+    ),
+]
 
 
 @with_example(
@@ -104,6 +113,7 @@ def train(
     output: Output = None,
     resume: Resume = None,
     stop_after: StopAfter = None,
+    replay: Replay = None,
     rerun: shared.Rerun = False,
     dry_run: shared.DryRun = False,
     seed: Seed = None,
@@ -115,7 +125,7 @@ def train(
     allow_inexact: Inexact = False,
     offline: shared.Offline = False,
     track: shared.Track = None,
-    json: shared.Json = False,
+    form: shared.Format = "text",
 ) -> None:
     """Train an experiment and measure its test accuracy.
 
@@ -140,6 +150,11 @@ def train(
         "data.fit": fit,
     }
     changes, options = collect_changes(sets, shortcuts)
+    if replay is not None and (resume in (None, "auto") or stop_after or dry_run or track):
+        raise ConfigError(
+            "--replay takes the steps of a run again: name it with --resume RUN, and leave out"
+            " --stop-after, --dry-run and --track"
+        )
     chosen, output, first = choose_experiment(
         experiment, changes, options, resume, shared.run_folder(name, output), rerun, allow_inexact
     )
@@ -155,7 +170,9 @@ def train(
         stop_after=stop_after,
         first=first,
     )
-    (show_costs if dry_run else run)(chosen, request, "json" if json else "text")
+    if replay is not None:
+        return replay_step(chosen, request, replay, form)
+    (show_costs if dry_run else run)(chosen, request, form)
 
 
 def choose_experiment(
@@ -238,7 +255,8 @@ def run(experiment: "Experiment", request: "Request", form: str) -> None:
     values = record.reached or record.result
     others = {name: value for name, value in values.items() if name not in shown}
     facts += [*hidden(**others), Fact("run", str(record.path))]
-    emit_report(Report(facts=facts, next=[following]), form)
+    notes = [f"warning: {values['warning']}"] if "warning" in values else []
+    emit_report(Report(facts=facts, notes=notes, next=[following]), form)
 
 
 def final_facts(record: "RunRecord") -> list[Fact]:
@@ -306,3 +324,15 @@ def show_costs(experiment: "Experiment", request: "Request", form: str) -> None:
         refuse_parts(costs.spec, launch.size)
         say(f"{describe_parts(costs.spec, launch.size)}; the time is that of one process")
     emit_report(costs_report(experiment.name, costs, request), form)
+
+
+def replay_step(experiment: "Experiment", request: "Request", step: int, form: str) -> None:
+    from vitcli.cli.runs import next_commands
+    from vitcli.runner.run.folder import RunDir
+    from vitcli.runner.run.record import read_record
+    from vitcli.runner.train.replay import replay
+
+    assert request.output
+    report = replay(experiment, replace(request, on_message=say), step)
+    following = next_commands(read_record(RunDir(request.output)))[:1]
+    emit_report(replace(report, next=following), form)

@@ -16,16 +16,19 @@ from vitcli.runner.run.record import RunRecord
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.prepare import Request, resume_experiment
 from vitcli.runner.train.train import train as run_training
+from vitcli.runner.train.trainer import Hook
 
 
 def train(
     experiment: Path | str,
     folder: Path | str,
     changes: dict[str, Any] | None = None,
+    *,
+    hooks: tuple[Hook, ...] = (),
     **options: Any,
 ) -> RunRecord:
     request = Request(output=Path(folder), **options)
-    return run_training(load_experiment(str(experiment), changes), request)
+    return run_training(load_experiment(str(experiment), changes), request, hooks)
 
 
 def continue_run(run: RunDir, *, allow: bool = False, **given: Any) -> RunRecord:

@@ -1,5 +1,9 @@
 """Supervised classification. Axes: B batch, N images, K classes."""
 
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -11,6 +15,10 @@ from vitcli.core.models.image_model import build_model
 from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.spec import ExperimentSpec
 
+EXPLODED = 3.0
+"""A loss above this many times log(K), that of equal guesses, is no part of learning: new weights
+begin near log(K)."""
+
 
 class Classify(Task):
     """Cross-entropy with label smoothing, on class indices (B,) or probabilities (B, K).
@@ -18,6 +26,8 @@ class Classify(Task):
     Label smoothing: Szegedy et al. 2016, https://arxiv.org/abs/1512.00567
     """
 
+    minimises_cross_entropy: ClassVar[bool] = True
+    """Whether ``loss`` is the cross-entropy alone."""
     _weights: Tensor | None = None
     """Weight of each class, (K,)."""
 
@@ -70,6 +80,15 @@ class Classify(Task):
         labels = targets.argmax(-1) if targets.ndim == 2 else targets
         accuracy = (logits.detach().argmax(-1) == labels).float().mean()
         return {"loss": loss, "accuracy": accuracy}
+
+    def diagnose(self, numbers: Mapping[str, float]) -> str:
+        guess = math.log(max(2, self.encoder(self.module).num_classes))
+        if not self.minimises_cross_entropy or numbers["loss"] <= EXPLODED * guess:
+            return ""
+        return (
+            f"the loss has exploded: its mean over an epoch is above {EXPLODED:g} times that of"
+            f" equal guesses ({guess:.2f}); lower optim.lr, or look at a step with --replay"
+        )
 
     def outputs(self, module: nn.Module, images: Images) -> Outputs:
         """Return ``logits`` (N, K) in fp32 and ``labels`` (N,)."""

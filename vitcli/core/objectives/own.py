@@ -48,6 +48,8 @@ def task_of(build: Any) -> tuple[type[Task], dict[str, Any]]:
     options = options_of_signature(build, 2, taken=TAKEN)
 
     class OwnLoss(Classify):
+        minimises_cross_entropy = False
+
         def class_losses(
             self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
         ) -> dict[str, Tensor]:

@@ -252,6 +252,7 @@ class Distil(Classify):
     https://arxiv.org/abs/2207.10026
     """
 
+    minimises_cross_entropy = False
     encoder_name = "encoder"
     module: Student
     make_module = Student

@@ -75,7 +75,11 @@ def search(
         raise ConfigError(
             "a search needs the package optuna; in the checkout, type: pip install '.[search]'"
         )
-    from vitcli.plugins.search.document import make_document, write_confirmation
+    from vitcli.plugins.search.document import (
+        make_document,
+        validation_score,
+        write_confirmation,
+    )
     from vitcli.plugins.search.trials import Trials
     from vitcli.runner.study.page import publish, refuse_foreign_files
 
@@ -98,7 +102,9 @@ def search(
         publish(doc, root)
         show_result(doc, form)
         say(f"report  {root / 'report.html'}")
-        say(f"next    {write_confirmation(trials, doc) or 'nothing to test: the default is best'}")
+        has_score = any(validation_score(row) is not None for row in doc.rows)
+        nothing = "the default is best" if has_score else "no trial has a score"
+        say(f"next    {write_confirmation(trials, doc) or f'nothing to test: {nothing}'}")
         if left := trials.pending():
             trials_left = quantity(len(left), "trial")
             raise PartlyError(f"no result of {trials_left}; try again: {options.command}")

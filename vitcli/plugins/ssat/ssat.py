@@ -51,6 +51,7 @@ class Ssat(MaskedTask, Classify):
     cannot be predicted.
     """
 
+    minimises_cross_entropy = False
     make_module = ClassifyingAutoencoder
 
     def __init__(self, spec: ExperimentSpec, module: nn.Module) -> None:

@@ -8,7 +8,17 @@ import torch
 
 from vitcli.runner.errors import ResourceError
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
+DISK_ADVICE = {
+    errno.ENOSPC: "disk full while writing {}; free some space",
+    errno.EDQUOT: "quota used up while writing {}; remove some of your files",
+    errno.EFBIG: "{}: larger than a file may be here; raise the limit (ulimit -f)",
+    errno.EMFILE: "{}: this process has too many open files; raise the limit (ulimit -n)",
+    errno.ENFILE: "{}: this machine has too many open files; end other programs",
+    errno.ENOLCK: "{}: the file system gives no lock; choose a folder on another one (-o)",
+    errno.ESTALE: "{}: the network file system has lost the file; look at its server",
+    errno.EBUSY: "{}: the file system is busy with the file; wait for it",
+}
+"""Error of the system -> what happened to a file, and what to do."""
 GPU_MARKS = (
     *("CUDA error", "CUDA driver", "NVIDIA driver", "CUDA GPU", "cudaGetDeviceCount"),
     *("cuDNN error", "cuDNN Frontend error", "unable to find an engine", "Triton Error [CUDA]"),
@@ -48,11 +58,8 @@ def as_resource_error(
     error: BaseException, advice: str = "close other programs"
 ) -> ResourceError | None:
     """Return what an error of Python or torch says about a resource; None for any other error."""
-    if isinstance(error, OSError) and error.errno in (*FULL, errno.EFBIG):
-        name, is_full = error.filename or "the run folder", error.errno in FULL
-        what = f"disk full while writing {name}; free some space"
-        if not is_full:
-            what = f"{name}: larger than a file may be here; raise the limit (ulimit -f)"
+    if isinstance(error, OSError) and error.errno in DISK_ADVICE:
+        what = DISK_ADVICE[error.errno].format(error.filename or "the run folder")
         return ResourceError(f"{what} and continue with --resume auto")
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
         mark in str(error) for mark in MEMORY_MARKS

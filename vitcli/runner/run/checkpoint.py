@@ -156,10 +156,15 @@ def _is_complete(manifest: dict[str, Any], name: str) -> bool:
     )
 
 
-def latest_checkpoint(folder: Path, on_message: Listener) -> Checkpoint | None:
-    """Return the newest undamaged checkpoint, and report damaged ones; None if there is none."""
+def latest_checkpoint(
+    folder: Path, on_message: Listener, *, before: int | None = None
+) -> Checkpoint | None:
+    """Return the newest undamaged checkpoint, and report damaged ones; None if there is none.
+
+    With ``before``, it is the newest one of a step before that.
+    """
     damage: list[InputError] = []
-    for step in steps(folder):
+    for step in (step for step in steps(folder) if before is None or step < before):
         try:
             checkpoint = load_checkpoint(folder / str(step))
         except FormatError:
@@ -176,10 +181,13 @@ def latest_checkpoint(folder: Path, on_message: Listener) -> Checkpoint | None:
     return None
 
 
-def resumable_checkpoint(folder: Path, on_message: Listener) -> Checkpoint | None:
-    checkpoint = latest_checkpoint(folder, on_message)
+def resumable_checkpoint(
+    folder: Path, on_message: Listener, *, before: int | None = None
+) -> Checkpoint | None:
+    checkpoint = latest_checkpoint(folder, on_message, before=before)
     if checkpoint is None:
-        on_message("there is no checkpoint yet; starting at step 0")
+        when = f"before step {before:,}" if before else "yet"
+        on_message(f"there is no checkpoint {when}; starting at step 0")
     elif not checkpoint.part("progress"):
         raise InputError(
             f"{folder}: only the weights of the finished training are left, so it cannot continue;"

@@ -57,7 +57,7 @@ NO_TEST = {"without_test": True, "num_test": 0}
 """Entries in meta.json of a run that measures validation images only."""
 UNREADABLE = "cannot be read"
 EDITED = "it differs from that of the training"
-TEXTS = ("precision", "kernels", "lost_events", "sha256")
+TEXTS = ("precision", "kernels", "lost_events", "warning", "sha256")
 COUNTS = (*("parameters", "forward_flops", "epochs", "steps", "step", "stopped_at", "num_test"),)
 COST_ENDINGS = ("seconds", "per_second", "flops")
 UNKNOWN = Metric(name="score", label="score")

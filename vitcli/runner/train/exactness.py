@@ -8,7 +8,8 @@ On CUDA, only a training with ``train.deterministic`` gives the same bits twice.
 can be continued there, but its result is never called exact.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -29,6 +30,8 @@ from vitcli.version import __version__
 
 JUMP = 1.25
 """A learning rate that grows by more than this factor between two steps is reported."""
+BEGUN_IN = ("vitcli", "torch", "cpu_capability", "threads", "compiled", "ranks")
+"""Entries of meta.json that ``numerical_environment`` has, too, with the same values."""
 CHANGEABLE = (
     *("optim.lr", "optim.weight_decay", "optim.momentum", "optim.betas", "optim.eps"),
     *("optim.muon_lr", "optim.muon_momentum", "optim.schedule", "optim.warmup_epochs"),
@@ -96,10 +99,23 @@ def changes_since(run: RunDir, checkpoint: Checkpoint, training: Training) -> di
             f" continue it on its original kind of hardware, or start over: {run.rerun_command}"
             f" --precision {precision}"
         )
-    now = numerical_environment(training)
-    before = {"ranks": 1} | state["circumstances"]
-    common = [name for name in now if name in before]
+    return changed_environment(state["circumstances"], training)
+
+
+def changed_environment(before: Mapping[str, Any], training: Training) -> dict[str, Change]:
+    now, before = numerical_environment(training), {"ranks": 1, **before}
+    common = [name for name in now if name in before and now[name] is not None]
     return {name: (before[name], now[name]) for name in common if before[name] != now[name]}
+
+
+@contextmanager
+def refuse_unfit(run: RunDir, step: int) -> Iterator[None]:
+    """Name the checkpoint of a step if what is loaded in the block does not fit."""
+    try:
+        yield
+    except (RuntimeError, ValueError, KeyError, TypeError, IndexError) as error:
+        where = run.checkpoints / str(step)
+        raise InputError(f"{where} does not fit config.yaml: {error}") from error
 
 
 def may_change(field: str) -> bool:

@@ -158,7 +158,16 @@ def build_result(
         "exact": is_exact(record, training.device),
         "num_test": len(next(iter(outputs.values()), ())),
         **({"lost_events": trainer.lost_events} if trainer.lost_events else {}),
+        **({"warning": problem} if (problem := last_problem(trainer)) else {}),
     }
+
+
+def last_problem(trainer: Trainer) -> str:
+    """Return the last diagnosis of the task, from the records, which a resumed training keeps."""
+    reports = trainer.row.reports
+    means = [{name: record.get(f"train_{name}") for name in reports} for record in trainer.records]
+    told = [trainer.task.diagnose(numbers) for numbers in means if None not in numbers.values()]
+    return next(filter(None, reversed(told)), "")
 
 
 def describe_cost_of(run: RunDir) -> dict[str, Any]:

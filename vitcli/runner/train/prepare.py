@@ -127,13 +127,17 @@ def resume_experiment(
     return Experiment(label, spec, run.path / "config.yaml"), run.path
 
 
-def prepare(experiment: Experiment, request: Request) -> Plan:
-    """Return the plan of a training. Nothing is written, and whatever can be refused is refused."""
+def prepare(experiment: Experiment, request: Request, *, replay: int | None = None) -> Plan:
+    """Return the plan of a training. Nothing is written, and whatever can be refused is refused.
+
+    The plan continues from the newest checkpoint, or from that before the step ``replay``.
+    """
     run = chosen_folder(experiment, request)
     experiment = with_run_of_teacher(experiment, request, run)
     device = pick_device(device_of_rank(request.device))
     before = stored_run(experiment, request, run)
-    checkpoint = resumable_checkpoint(run.checkpoints, request.on_message) if before else None
+    start = partial(resumable_checkpoint, run.checkpoints, request.on_message, before=replay)
+    checkpoint = start() if before else None
     first = None if checkpoint else first_run(experiment, request, before)
     part = pretraining_of(experiment) if first else None
     is_waiting = isinstance(first, RunDir) and part and read_record(first).status != "finished"
@@ -197,7 +201,7 @@ def prepare(experiment: Experiment, request: Request) -> Plan:
         checkpoint=checkpoint,
         pretraining=part if is_waiting else None,
     )
-    return replace(plan, inexact=refuse_other_bits(plan)) if before else plan
+    return replace(plan, inexact=refuse_other_bits(plan, replay=replay)) if before else plan
 
 
 def chosen_folder(experiment: Experiment, request: Request) -> RunDir:
@@ -286,8 +290,8 @@ def refuse_passed(run: RunDir, request: Request, done: int, epochs: int) -> None
         )
 
 
-def refuse_other_bits(plan: Plan) -> dict[str, Change]:
-    """Return why a continued training gives other bits; refuse that unless it is allowed."""
+def refuse_other_bits(plan: Plan, *, replay: int | None) -> dict[str, Change]:
+    """Return why a continued or replayed training gives other bits; refuse that unless allowed."""
     before, checkpoint, training = plan.before, plan.checkpoint, plan.training
     inexact = exactness.edited_configuration(before) if before else {}
     if before and checkpoint:
@@ -298,6 +302,10 @@ def refuse_other_bits(plan: Plan) -> dict[str, Change]:
         if changed and checkpoint.step == training.num_steps:
             raise ConfigError(f"{plan.run.name} has no steps left; add epochs: -s train.epochs=N")
         inexact |= changed
+    elif before and replay:  # a training that starts over would be exact, but this one repeats
+        begun = {name: before.meta[name] for name in exactness.BEGUN_IN if name in before.meta}
+        inexact |= exactness.changed_environment(begun, training)
+        inexact |= differences(before.spec, plan.spec)
     if not plan.request.allow_inexact:
         exactness.refuse_inexact(plan.run, inexact)
     return inexact

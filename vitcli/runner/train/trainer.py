@@ -11,13 +11,13 @@ from vitcli.core.data.source import Images
 from vitcli.core.objectives.objective import Outputs
 from vitcli.core.torch_use import to_host
 from vitcli.core.train.training import SKIPPED, Step
-from vitcli.runner.errors import DivergedError, InputError, ResourceError, StoppedError, UserError
+from vitcli.runner.errors import DivergedError, ResourceError, StoppedError, UserError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.machine.device import arithmetic
 from vitcli.runner.machine.resources import as_resource_error
 from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
-from vitcli.runner.train.exactness import checkpoint_state, describe_jump
+from vitcli.runner.train.exactness import checkpoint_state, describe_jump, refuse_unfit
 from vitcli.runner.train.prepare import Plan
 
 KEEP = 2
@@ -127,14 +127,11 @@ class Trainer:
         if checkpoint is None or before is None:
             return
         state = checkpoint.state
-        try:
+        with refuse_unfit(self.run, checkpoint.step):
             self.training.load(checkpoint.step, checkpoint.part, state["scaler"])
             self.step_seconds = state["step_seconds"]
             self.wall_seconds = state["wall_seconds"]
             self.best = (state["best"][0], state["best"][1])
-        except (RuntimeError, ValueError, KeyError, TypeError, IndexError) as error:
-            where = self.run.checkpoints / str(checkpoint.step)
-            raise InputError(f"{where} does not fit config.yaml: {error}") from error
         self.records = [record for record in before.metrics if record["step"] <= self.step]
         self.epoch = self.step // self.training.steps_per_epoch
         if not ranks.own_rank():
@@ -273,9 +270,11 @@ class Trainer:
         kept = "there is no checkpoint yet"
         if steps(self.run.checkpoints):
             kept = f"the checkpoint of step {newest} is kept"
+        last = epoch * self.training.steps_per_epoch
         raise DivergedError(
             f"{self.run.path}: diverged: {reason}; {kept}."
             f" Try a lower learning rate: -s optim.lr={self.spec.optim.lr / 3:.1g}"
+            f"; see the layers: {self.request.resume_command(self.run)} --replay {last}"
         )
 
     def warn_once(self, problem: str) -> None:
