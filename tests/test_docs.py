@@ -51,6 +51,7 @@ PROGRAMS = ("vitcli ", "python ", "pytest ", ".ci/", "DATA=", "pip ")
 NOT_RUN = {
     r"python3 -m venv|\. \.venv|pip install": "installs packages; .ci/run does it",
     r"git clone|\(cd |sha256sum": "builds packages; tests/test_wheel.py",
+    r"pip wheel|export |jupyter ": "prepares a class; tests/plugins/page/test_class.py",
     r"tensorboard |ray start|torchrun ": "starts servers or processes; tests/runner/*/test_*.py",
     r"mkdocs ": "tests/browser/test_site.py",
     r"vitcli --install-completion": "writes into the home folder; tests/cli/test_complete.py",
