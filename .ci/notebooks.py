@@ -21,7 +21,7 @@ This notebook is made from [the tutorial](first-model.md), which you can also ty
 line that begins with `!` is a command of the terminal. Where the text says Ctrl-C, press the stop
 button of the notebook.
 """
-FIRST_CELL = '''\
+FIRST_CELL = """\
 import os
 import subprocess
 import sys
@@ -36,7 +36,7 @@ if "google.colab" in sys.modules and not Path("mkdocs.yml").exists():
     os.chdir("vitcli")
 places = [Path.cwd(), *Path.cwd().parents]
 os.chdir(next((place for place in places if (place / "mkdocs.yml").exists()), places[0]))
-'''
+"""
 """Elsewhere than on Colab, it only goes to the root of the repository, and says nothing."""
 
 
@@ -71,14 +71,18 @@ def minutes(*names: str) -> str:
     if not measured:
         return "The minutes of computing were not measured yet: `python experiments/minutes.py`."
     sections = list(dict.fromkeys(name for _, seconds in measured for name in seconds))
-    rows = [[name, *(minute_text(seconds.get(name)) for _, seconds in measured)] for name in sections]
+    rows = [
+        [name, *(minute_text(seconds.get(name)) for _, seconds in measured)] for name in sections
+    ]
     total = [minute_text(sum(seconds.values())) for _, seconds in measured]
     made = "; ".join(
         f"{doc['hardware']}: torch {doc['torch']}, {doc['date']}, commit {doc['commit'][:9]}"
         f"{', while other programs used the CPU' if doc['busy'] else ''}"
         for doc in documents
     )
-    table = markdown_grid(["minutes of computing", *(name for name, _ in measured)], [*rows, ["all", *total]])
+    table = markdown_grid(
+        ["minutes of computing", *(name for name, _ in measured)], [*rows, ["all", *total]]
+    )
     return f"{table}\n\nMeasured by `python experiments/minutes.py`. {made}."
 
 

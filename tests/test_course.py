@@ -38,7 +38,7 @@ def folder(here, monkeypatch) -> Path:
 
 @pytest.mark.ci
 def test_all_cells_of_the_course_run_and_each_bug_fails_its_assertion(folder):
-    fewer = ('"images": 4000, "epochs": 4', '"images": 640, "epochs": 1')
+    fewer = ('"images": 5000, "epochs": 5', '"images": 640, "epochs": 1')
     assert fewer[0] in CODE["setting"]
     notebook = execute("course", [QUICK, fewer], folder, allow_errors=True)
     ends = {
@@ -59,7 +59,9 @@ def test_all_cells_of_the_first_tutorial_run(folder):
     text = "".join(str(cell.get("outputs")) for cell in notebook.cells)
     assert "test accuracy" in text
     assert {path.name for path in folder.glob("*.*")} >= {"mynet.py", "ship-explorer.html"}
-    assert {"no-positions", "shallow", "net", "wide"} <= {path.name for path in folder.glob("runs/*")}
+    assert {"no-positions", "shallow", "net", "wide"} <= {
+        path.name for path in folder.glob("runs/*")
+    }
 
 
 @pytest.mark.parametrize("is_on_colab", [False, True])
