@@ -17,9 +17,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import torch
-from nbclient import NotebookClient
 
 from vitcli.runner.machine.device import cpu_name, source_commit
 
@@ -40,6 +38,9 @@ def execute(name: str, changes: Any, folder: Path, **options: Any) -> Any:
 
     ``changes`` are pairs of texts to replace. A cell fails if a command in it does.
     """
+    import nbformat
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(TUTORIALS / f"{name}.ipynb", as_version=4)
     for cell in notebook.cells:
         for old, new in changes if cell.cell_type == "code" else ():
