@@ -24,6 +24,7 @@ from accuracy_points import accuracy_table, pilots_table, stopped_pilots_table
 from factorial_tables import beside, interactions
 from figures import SEARCH, draw_all
 from judge_tables import figures_table, judges_table
+from notebooks import COURSE, FIRST_MODEL, PAGE, colab, filled_course, first_model, minutes
 from reference import commands, fields
 from sentences import study_sentences
 from slot_tables import slots
@@ -102,6 +103,8 @@ def questions(kind: str) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "commands": commands,
     "fields": lambda: fields(printed("experiments", "schema")),
+    "first-model-colab": partial(colab, "first-model"),
+    "first-model-minutes": partial(minutes, "first-model"),
     "quickstart": partial(studies.trainings, *QUICKSTARTS),
     "quickstart-times": partial(studies.trainings, *QUICKSTARTS),
     "experiments": partial(
@@ -207,10 +210,11 @@ def llms() -> str:
 
 
 def main() -> None:
-    before = {path: path.read_text() for path in [*PAGES, LLMS]}
+    before = {path: path.read_text() for path in [*PAGES, LLMS, COURSE, FIRST_MODEL]}
     check_places(before)
     tables = {name: table() for name, table in TABLES.items()}
     made = {path: fill(before[path], tables) for path in PAGES} | {LLMS: llms()}
+    made |= {COURSE: filled_course(before[COURSE], fill), FIRST_MODEL: first_model(made[PAGE])}
     stale = {path: text for path, text in made.items() if text != before[path]}
     if "--check" in sys.argv:
         if stale:

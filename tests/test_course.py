@@ -1,7 +1,10 @@
 """The notebook of the course: its cells run in order, its bugs fail, its solutions pass."""
 
 import ast
+import importlib
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,38 +12,94 @@ from typing import Any
 
 import pytest
 
-from experiments.course import NOTEBOOK, RESULT, expected, setting
+from experiments.course import NOTEBOOK, RESULTS, expected, setting
+from experiments.minutes import QUICK, execute, seconds_of_sections
 
 CELLS: list[dict[str, Any]] = json.loads(NOTEBOOK.read_text())["cells"]
 CODE = {cell["id"]: "".join(cell["source"]) for cell in CELLS if cell["cell_type"] == "code"}
 BUGS = [cell["id"] for cell in CELLS if "raises-exception" in cell["metadata"].get("tags", ())]
 CHECK = "\n\n\n# check\n"
-PROGRAM = """
-import json, sys, traceback
-import matplotlib
-matplotlib.use("agg")
-names, ends = {"__name__": "__main__"}, {}
-for ident, code in json.load(open(sys.argv[1])).items():
-    try:
-        exec(compile(code, ident, "exec"), names)
-        ends[ident] = "passed"
-    except Exception as error:
-        ends[ident] = type(error).__name__
-        traceback.print_exc()
-json.dump(ends, open(sys.argv[2], "w"))
-"""
+
+
+@pytest.fixture
+def folder(here, monkeypatch) -> Path:
+    """A fresh folder in which notebooks run, with ``vitcli`` on the path as after an install."""
+    (here / "experiments" / "results").mkdir(parents=True)
+    shutil.copy(NOTEBOOK.parents[2] / "experiments/results/ship.jpg", here / "experiments/results")
+    (here / "bin").mkdir()
+    program = here / "bin" / "vitcli"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m vitcli "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{here / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(NOTEBOOK.parents[2]))
+    monkeypatch.setenv("VITCLI_DATA", "")
+    return here
 
 
 @pytest.mark.ci
-def test_all_cells_run_and_each_bug_fails_its_assertion(here, environment):
-    Path("cells.json").write_text(json.dumps(CODE))
-    command = [sys.executable, "-c", PROGRAM, "cells.json", "ends.json"]
-    own = environment | {"VITCLI_DATA": "", "COURSE_QUICK": "1"}
-    done = subprocess.run(command, env=own, capture_output=True, text=True)
-    output = done.stdout + done.stderr
-    assert done.returncode == 0, output
-    wanted = {name: "AssertionError" if name in BUGS else "passed" for name in CODE}
-    assert json.loads(Path("ends.json").read_text()) == wanted, output
+def test_all_cells_of_the_course_run_and_each_bug_fails_its_assertion(folder):
+    fewer = ('"images": 5000, "epochs": 5', '"images": 640, "epochs": 1')
+    assert fewer[0] in CODE["setting"]
+    notebook = execute("course", [QUICK, fewer], folder, allow_errors=True)
+    ends = {
+        cell.id: [output.ename for output in cell.outputs if output.output_type == "error"]
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    }
+    assert ends == {name: ["AssertionError"] * (name in BUGS) for name in CODE}
+    assert seconds_of_sections(notebook).keys() >= {"3. Train", "4. Ablate"}
+
+
+@pytest.mark.ci
+@pytest.mark.plugin("page")
+def test_all_cells_of_the_first_tutorial_run(folder):
+    brief = "!vitcli train --epochs 1 --limit-batches 2"
+    changes = [("!vitcli train", brief), (f"{brief} --resume", "!vitcli train --resume")]
+    notebook = execute("first-model", changes, folder)
+    text = "".join(str(cell.get("outputs")) for cell in notebook.cells)
+    assert "test accuracy" in text
+    assert {path.name for path in folder.glob("*.*")} >= {"mynet.py", "ship-explorer.html"}
+    assert {"no-positions", "shallow", "net", "wide"} <= {
+        path.name for path in folder.glob("runs/*")
+    }
+
+
+@pytest.mark.parametrize("is_on_colab", [False, True])
+@pytest.mark.parametrize("address", ["", "https://github.com/OWNER/vitcli"])
+def test_the_first_cell_installs_on_colab_and_else_says_nothing(
+    here, monkeypatch, capsys, is_on_colab, address
+):
+    typed: list[list[str]] = []
+
+    def run(words, check):
+        typed.append(words)
+        if "clone" in words:
+            Path(words[-1]).mkdir()
+
+    monkeypatch.setattr(subprocess, "run", run)
+    if is_on_colab:
+        monkeypatch.setitem(sys.modules, "google.colab", sys)
+    cell = CODE["colab"].replace('REPOSITORY = ""', f'REPOSITORY = "{address}"')
+    if is_on_colab and not address:
+        with pytest.raises(SystemExit, match="REPOSITORY is empty"):
+            exec(cell, {})  # noqa: S102
+        return
+    exec(cell, {})  # noqa: S102
+    clone = ["git", "clone", "-q", "--depth", "1", address, "vitcli"]
+    install = [sys.executable, "-m", "pip", "install", "-q", "./vitcli"]
+    assert typed == ([clone, install] if is_on_colab else [])
+    assert Path.cwd() == (here / "vitcli" if is_on_colab else here)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_link_to_colab_needs_one_setting(monkeypatch):
+    monkeypatch.syspath_prepend(str(NOTEBOOK.parents[2] / ".ci"))
+    notebooks = importlib.import_module("notebooks")
+    assert "`repo_url`" in notebooks.colab("course")
+    monkeypatch.setattr(notebooks, "repository", lambda: "https://github.com/OWNER/vitcli")
+    place = "colab.research.google.com/github/OWNER/vitcli/blob/main/docs/tutorials/course.ipynb"
+    assert place in notebooks.colab("course")
+    assert 'REPOSITORY = "https://github.com/OWNER/vitcli"' in notebooks.first_cell()
 
 
 def test_each_bug_has_a_solution_that_passes_the_same_check():
@@ -60,10 +119,11 @@ def test_the_notebook_is_committed_without_outputs():
     assert all((cell["execution_count"], cell["outputs"]) == (None, []) for cell in code)
 
 
-def test_the_expected_accuracies_are_those_of_the_setting():
-    document = json.loads(RESULT.read_text())
-    assert document["setting"] == setting()
-    assert {"scenes", "cifar10"} == document["data"].keys()
+@pytest.mark.parametrize("quick", [False, True])
+def test_the_expected_accuracies_are_those_of_the_setting(quick):
+    document = json.loads(RESULTS[quick].read_text())
+    assert document["setting"] == setting(quick)
+    assert "scenes" in document["data"]
     for found in document["data"].values():
         assert found == expected(found["seeds"])
-        assert {len(seed) for seed in found["seeds"]} == {setting()["fit"]["epochs"]}
+        assert {len(seed) for seed in found["seeds"]} == {setting(quick)["fit"]["epochs"]}

@@ -23,7 +23,7 @@ MinAccuracy = Annotated[
 @with_code
 def evaluate(
     run: shared.Run,
-    split: Annotated[Literal["test", "val", "train"], Option(help="Images to measure.")] = "test",
+    split: shared.Split = "test",
     tta: Annotated[
         Literal["mirror", "shift"] | None,
         Rare(

@@ -21,6 +21,10 @@ from vitcli.runner.files import require_utf8
 
 HELP = {"help_option_names": ["-h", "--help"]}
 DATA_HELP = "Data set or your own pictures: 'vitcli data ls' lists both."
+ORDER_HELP = (
+    "Order: oldest first (date), best result of the headline metric first (score or accuracy; a"
+    " validation result where there is no test result), or by name."
+)
 TOP_HELP = "Number of classes or runs to show: the likeliest, or those with the best results."
 Rare = partial(Option, hidden=True)
 """An option that only ``--help-all`` shows."""
@@ -108,6 +112,11 @@ Sets = Annotated[
     ),
 ]
 Run = Annotated[str, AnyRun(help=RUN_HELP)]
+Order = Literal["date", "score", "accuracy", "name"]
+Split = Annotated[
+    Literal["test", "val", "train"],
+    Option(help="Images to measure, or whose results to show: test, val or train."),
+]
 Track = Annotated[
     list[str] | None,
     Rare(

@@ -48,12 +48,7 @@ OfExperiment = Annotated[
     ),
 ]
 Order = Annotated[
-    Literal["date", "score", "accuracy", "name"] | None,
-    Option(
-        help="Order: oldest first (date), best result of the headline metric first (score or"
-        " accuracy; a validation result where there is no test result), or by name.",
-        show_default="date, or score with --top",
-    ),
+    shared.Order | None, Option(help=shared.ORDER_HELP, show_default="date, or score with --top")
 ]
 Reverse = Annotated[bool, Option("--reverse", help="List in reverse order.")]
 Top = Annotated[int | None, Option(min=1, help=shared.TOP_HELP, show_default="all")]

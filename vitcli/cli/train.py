@@ -1,5 +1,6 @@
 """`vitcli train`: the training of an experiment."""
 
+import getpass
 import shlex
 import sys
 import time
@@ -17,7 +18,7 @@ from vitcli.cli.chosen import adopt_model, collect_changes, load_changed, shorte
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import Rare, output_option, with_code, with_example
 from vitcli.plugin import has_option
-from vitcli.runner.errors import ConfigError, DivergedError, StoppedError
+from vitcli.runner.errors import ConfigError, DivergedError, InUseError, StoppedError
 from vitcli.runner.machine.launch import read_launch
 from vitcli.runner.report.report import Fact, Report, hidden
 from vitcli.runner.text import duration, quantity
@@ -235,10 +236,19 @@ def run(experiment: "Experiment", request: "Request", form: str) -> None:
         screen = TrainingDisplay(progress)
         request = replace(request, launcher=launcher, command=command)
         request = replace(request, on_event=screen.show, on_message=screen.say)
-        record = run_training(experiment, request)
+        try:
+            record = run_training(experiment, request)
+        except InUseError as error:
+            if launch or request.resume or (request.output and "--name" not in sys.argv):
+                raise
+            own = command_of_own_run(experiment.name)
+            raise InUseError(f"{error}; to train a run of your own, type: {own}") from error
     if not screen.has_started:
         again = record.folder.rerun_command if request.resume else "--rerun"
-        say(f"already finished, nothing was trained ({again} trains it again)")
+        say(
+            f"already finished, nothing was trained ({again} trains it again, --name NAME trains"
+            " another)"
+        )
         if record.reason:
             say(f"warning: {record.reason}; to make it again: {record.folder.rerun_command}")
     spec = experiment.spec
@@ -257,6 +267,21 @@ def run(experiment: "Experiment", request: "Request", form: str) -> None:
     facts += [*hidden(**others), Fact("run", str(record.path))]
     notes = [f"warning: {values['warning']}"] if "warning" in values else []
     emit_report(Report(facts=facts, notes=notes, next=[following]), form)
+
+
+def command_of_own_run(experiment: str) -> str:
+    """Return the command that was typed, with a name that no run has."""
+    from vitcli.runner.run.folder import plain_name, unused_name
+
+    words = ["vitcli", *sys.argv[1:]]
+    if "--name" in words:
+        place = words.index("--name") + 1
+        words[place] = unused_name(words[place])
+        return shlex.join(words)
+    user = ""
+    with suppress(OSError, KeyError, ImportError):  # a user without an entry in passwd
+        user = getpass.getuser()
+    return shlex.join([*words, "--name", unused_name(plain_name(f"{user}-{experiment}"))])
 
 
 def final_facts(record: "RunRecord") -> list[Fact]:

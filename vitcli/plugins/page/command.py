@@ -10,7 +10,16 @@ import typer
 from typer import Argument, Option
 
 from vitcli.cli.console import emit, emit_report, is_live, say
-from vitcli.cli.options import Format, Json, OwnRun, output_option, with_example
+from vitcli.cli.options import (
+    ORDER_HELP,
+    Format,
+    Json,
+    Order,
+    OwnRun,
+    Split,
+    output_option,
+    with_example,
+)
 from vitcli.runner.errors import InputError
 from vitcli.runner.report.report import DataTable, Fact, Report, facts_of
 from vitcli.runner.text import printable
@@ -20,7 +29,7 @@ if TYPE_CHECKING:
     from vitcli.runner.run.record import RunRecord
 
 
-@with_example("vitcli runs page")
+@with_example("vitcli runs page", "vitcli runs page --sort score --split val -o board.html")
 def page(
     folder: Annotated[
         Path | None,
@@ -29,18 +38,30 @@ def page(
     output: Annotated[
         Path | None, output_option("FILE", "File to write.", "FOLDER/index.html")
     ] = None,
+    sort: Annotated[
+        Order | None, Option(help=ORDER_HELP, show_default="newest experiment first")
+    ] = None,
+    split: Split = "test",
     form: Format = "text",
 ) -> None:
     """Write one HTML page of all runs and studies of a folder.
 
-    The page needs no network and no server: open the file in a browser.
+    The page needs no network and no server: open the file in a browser. With --split val, it holds
+    no test result.
     """
     from vitcli.plugins.page.page import write_page
     from vitcli.runner.run.folder import RUNS
 
-    path, data = write_page(folder or RUNS, output)
+    path, data = write_page(folder or RUNS, output, sort, split)
     runs, studies = data["runs"], len(data["studies"])
     damaged = {run["name"]: run["reason"] for run in runs if run["state"] == "damaged"}
+    unmeasured = [
+        run["name"] for run in runs if run["state"] == "finished" and run["score"] is None
+    ]
+    notes = []
+    if unmeasured and split != "test":
+        set_aside = "; -s data.val_split=0.1 sets validation images aside" * (split == "val")
+        notes = [f"no {split} result: {', '.join(unmeasured)}{set_aside}"]
     report = Report(
         facts=[
             Fact("page", str(path)),
@@ -48,6 +69,7 @@ def page(
             Fact("studies", studies),
             Fact("damaged", [*damaged], text=""),
         ],
+        notes=notes,
         next=[f"open {path.resolve().as_uri()} in a browser"],
     )
     emit_report(report, form)

@@ -39,22 +39,27 @@ REPORTS = ("report.html", "figures/index.html", "index.html")
 """Files in the folder of a run or study that the page links to, where they exist."""
 RATES = ("lr", "grad_norm", "images_per_second")
 """Numbers of an epoch that every task records."""
+COLUMNS = {"date": "started", "score": "result", "accuracy": "result", "name": "run"}
+"""Order -> title of the column by which the page is sorted when it opens."""
 HIDDEN_FIELDS = ("seed", "data.class_names", TEACHER_WEIGHTS)
 
 
-def write_page(folder: Path, output: Path | None = None) -> tuple[Path, dict[str, Any]]:
+def write_page(
+    folder: Path, output: Path | None = None, sort: str | None = None, split: str = "test"
+) -> tuple[Path, dict[str, Any]]:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; train a run first: vitcli train")
     page = output or folder / PAGE
     if page.exists() and not is_page_of_runs(page):
         raise ConfigError(f"{page}: not a page of runs; name another file with -o")
-    data = collect(folder, page)
+    data = collect(folder, page, split) | {"sort": COLUMNS.get(sort or "")}
     if not (data["runs"] or data["studies"]):
         raise InputError(f"{folder}: holds no run; train one: vitcli train")
     style, script = pages.source(f"{__package__}:runs.css"), pages.sources(*SCRIPTS)
     html = pages.render(
         f"{__package__}:runs.html",
         data=data,
+        split=split,
         title=printable(folder.resolve().name),
         mark=Markup(PAGE_MARK),
         style=style,
@@ -69,7 +74,7 @@ def write_page(folder: Path, output: Path | None = None) -> tuple[Path, dict[str
     return page, data
 
 
-def collect(folder: Path, page: Path) -> dict[str, Any]:
+def collect(folder: Path, page: Path, split: str = "test") -> dict[str, Any]:
     studies = find_studies(folder)
     defaults: list[dict[str, Any]] = []
     kinds: dict[frozenset[str], int] = {}  # of equal fields, so that no run gets another one's
@@ -79,7 +84,7 @@ def collect(folder: Path, page: Path) -> dict[str, Any]:
     for run in list_runs(folder):
         record = read_record(run)
         tasks[kind_of(record)] = describe_task(record.task)
-        entry = describe_run(record, references) | place_of(run, folder, studies)
+        entry = describe_run(record, references, split) | place_of(run, folder, studies)
         entry["curves"] = curves(record.metrics, record.task)
         if config := record.known_config:
             if isinstance(config, ExperimentSpec):
@@ -96,12 +101,31 @@ def collect(folder: Path, page: Path) -> dict[str, Any]:
             entry["kind"] = kind
             defaults[kind] = defaults[kind] | unchanged
         runs.append(entry | {"links": report_links(run.path, page)})
-    return {
+    data = {
         "tasks": tasks,
         "defaults": defaults,
         "studies": [describe_study(study, page) for study in studies.values()],
         "runs": in_order(runs),
     }
+    return data if split == "test" else without_test_results(data)
+
+
+def without_test_results(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data of a page without curves of test results and without links to reports."""
+    tasks = {
+        name: task | {"series": [each for each in task["series"] if not is_of_test(each["name"])]}
+        for name, task in data["tasks"].items()
+    }
+    studies = [study | {"links": []} for study in data["studies"]]
+    runs = []
+    for run in data["runs"]:
+        shown = {name: each for name, each in run["curves"].items() if not is_of_test(name)}
+        runs.append(run | {"links": [], "curves": shown})
+    return data | {"tasks": tasks, "studies": studies, "runs": runs}
+
+
+def is_of_test(number: str) -> bool:
+    return number.startswith("test_")
 
 
 def kind_of(run: RunRecord) -> str:
@@ -111,7 +135,8 @@ def kind_of(run: RunRecord) -> str:
     return name if row and metric == row.headline else f"{name}, {metric.label}"
 
 
-def describe_run(run: RunRecord, references: dict[str, Config]) -> dict[str, Any]:
+def describe_run(run: RunRecord, references: dict[str, Config], split: str) -> dict[str, Any]:
+    shown = "val" if split == "test" and run.is_validation else split
     settings = run.changed(settings=differing_fields(run, references)).shown_settings
     return {
         "state": run.state,
@@ -123,8 +148,8 @@ def describe_run(run: RunRecord, references: dict[str, Config]) -> dict[str, Any
         "started": printable(run.session.started or "")[:16].replace("T", " "),
         "epochs": run.numbers.get("epochs", run.epochs),
         "planned": run.epochs_planned,
-        "score": run.score,
-        "is_validation": run.is_validation,
+        "score": run.numbers.get(f"{shown}_{run.headline.name}"),
+        "split": shown,
         "parameters": run.parameters,
         "seconds": run.train_seconds,
         "seed": run.seed,

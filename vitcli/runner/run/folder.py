@@ -1,5 +1,6 @@
 """The run folder: plain files that can be copied. status.json holds the state of the run."""
 
+import itertools
 import json
 import os
 import re
@@ -365,12 +366,23 @@ def named_folder(name: str) -> Path:
         raise ConfigError("--name is empty; is a shell variable unset?")
     if set(name) & set("/\\") or name[0] in ".-~" or not name.isprintable():
         raise ConfigError(
-            f"--name takes a plain name such as pets, got {name!r}; -o takes the path of a folder"
+            f"--name takes a plain name, got {name!r}; type --name {plain_name(name) or 'pets'}, or"
+            " -o with the path of a folder"
         )
     if name == "auto" or name in experiment_files():
         meaning = "'--resume auto'" if name == "auto" else f"the runs of the experiment {name}"
         raise ConfigError(f"--name {name} would be mistaken for {meaning}; choose another name")
     return RUNS / name
+
+
+def plain_name(text: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", text).strip("-.")
+
+
+def unused_name(name: str) -> str:
+    """Return a name that no run has: ``name``, or with a number such as ``name-2``."""
+    names = (f"{name}-{number}" for number in itertools.count(2))
+    return next(name for name in itertools.chain([name], names) if not (RUNS / name).exists())
 
 
 def list_runs(folder: Path = RUNS) -> list[RunDir]:

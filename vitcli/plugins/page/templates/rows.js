@@ -66,8 +66,8 @@ class Row {
     const scores = this.finished.map((run) => run.score);
     if (!scores.length) return "";
     const spread = scores.length > 1 ? ` \u00b1 ${write(deviation(scores))}` : "";
-    const split = this.finished.some((run) => run.is_validation) ? " val" : "";
-    return `${write(mean(scores))}${spread}${unit && ` ${unit}`}${split}`;
+    const { split } = this.finished.find((run) => run.split !== "test") ?? { split: "" };
+    return `${write(mean(scores))}${spread}${unit && ` ${unit}`}${split && ` ${split}`}`;
   }
 
   get seeds() {

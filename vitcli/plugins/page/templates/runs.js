@@ -18,7 +18,8 @@ const COLUMNS = [
 ];
 const hasSeveralTasks = Object.keys(data.tasks).length > 1;
 let rows = [];
-let order = { column: null, falling: false };
+if (data.sort === "result") COLUMNS.unshift({ title: "name", className: "owner", key: (row) => row.runs[0].name.split("/")[0] });
+let order = { column: COLUMNS.find(({ title }) => title === data.sort) ?? null, falling: data.sort === "result" };
 let chosenSeries = null;
 
 // A line breaks after "=", not inside a number, which would then read as a shorter one.

@@ -1,0 +1,113 @@
+"""docs/how-to/class.md: a class in one folder, and its board."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import document, said, started
+from tests.fabricated import make_run, make_study_folder, record
+from tests.patience import HANG
+from tests.test_docs import ROOT, blocks
+from vitcli.runner.run.folder import RUNS, RunDir, list_runs
+
+PAGE = ROOT / "docs" / "how-to" / "class.md"
+STUDENTS = ("anna", "ben", "chris", "dana")
+TEST, VAL = 0.83125, 0.71875
+BRIEF = ("--epochs", "1", "--limit-batches", "2")
+
+
+def lines(beginning: str) -> list[str]:
+    return [
+        line
+        for block in blocks(PAGE, "bash")
+        for line in block.splitlines()
+        if line.startswith(beginning)
+    ]
+
+
+def test_four_students_at_once_in_one_folder_get_four_runs_and_stand_on_the_board(
+    here, environment
+):
+    (export,) = lines("export VITCLI_RUNS")
+    (train,) = lines("vitcli train")
+    name, _, folder = export.split()[1].partition("=")
+    words = [sys.executable, "-m", *shlex.split(train), *BRIEF]
+    trainings = [
+        subprocess.Popen(words, env=environment | {name: folder.replace("anna", student)})
+        for student in STUDENTS
+    ]
+    assert [training.wait(HANG) for training in trainings] == [0] * 4
+    assert len(list_runs(RUNS)) == 4
+    for board in lines("vitcli runs page"):
+        assert document(*shlex.split(board)[1:])["runs"] == 4
+        page = Path("board.html").read_text()
+        assert all(f'"{student}/quickstart/' in page for student in STUDENTS)
+        assert ("test_" in page) != ("--split val" in board)
+
+
+@pytest.fixture
+def board(here) -> str:
+    """The page on validation images, of runs with results of both kinds, or with one of them."""
+    make_study_folder({"full/seed0": "finished"})
+    (RUNS / "parts/report.html").write_text("report")
+    measured = {"test_accuracy": TEST, "val_accuracy": VAL}
+    anna = make_run(0, folder=RUNS / "anna/a", result=measured)
+    anna.set_metrics([record(epoch, 0.5) | measured for epoch in range(1, 9)])
+    make_run(0, folder=RUNS / "ben/b")
+    (RUNS / "anna/a/index.html").write_text("report")
+    found = document("runs", "page", "--sort", "score", "--split", "val", "-o", "board.html")
+    assert found["notes"] == [
+        "no val result: parts/full/seed0, ben/b; -s data.val_split=0.1 sets validation images aside"
+    ]
+    return Path("board.html").read_text()
+
+
+def test_a_board_holds_no_test_result_until_the_teacher_reveals_it(board):
+    data = json.loads(re.search(r'id="data">(.*?)</script>', board)[1])
+    assert {run["name"]: run["score"] for run in data["runs"]} == {
+        "anna/a": VAL, "ben/b": None, "parts/full/seed0": None,
+    }  # fmt: skip
+    hidden = [str(TEST), "test_", "report.html", "index.html"]
+    assert [text for text in hidden if text in board] == []
+    document("runs", "page", "--sort", "score", "-o", "board.html")
+    assert [text for text in hidden if text not in Path("board.html").read_text()] == []
+
+
+@pytest.mark.browser
+def test_a_board_opens_with_the_best_first_and_a_column_of_names(board, browser):
+    make_run(0, folder=RUNS / "chris/c", result={"val_accuracy": VAL + 0.1})
+    document("runs", "page", "--sort", "score", "--split", "val", "-o", "board.html")
+    shown = browser.open(Path("board.html").absolute().as_uri())
+    rows = "[...document.querySelectorAll('#table tbody tr')]"
+    cells = f"{rows}.map(row => [1, 3].map(i => row.children[i].textContent))"
+    assert shown.evaluate(cells)[:2] == [["chris", "81.88 % val"], ["anna", "71.88 % val"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ((), "ben-quickstart"),
+        (("quickstart", "--seed", "0"), "ben-quickstart"),
+        (("--name", "pets"), "pets-2"),
+        (("-o", "runs/pets"), None),
+        (("quickstart", "--resume", "auto"), None),
+    ],
+)
+def test_a_run_in_use_is_answered_by_a_command_that_works(here, environment, words, name):
+    own = environment | {"LOGNAME": "ben"}
+    make_run(0)
+    make_run(0, folder=RUNS / "pets")
+    with RunDir(RUNS / "quickstart/train/seed0").lock(), RunDir(RUNS / "pets").lock():
+        done = started("train", *words, env=own)
+    assert (done.returncode, "another process is using" in done.stderr) == (7, True)
+    command = done.stderr.partition("type: ")[2].strip()
+    if name is None:
+        assert command == ""
+    else:
+        assert command.endswith(f"--name {name}" if name != "pets-2" else name)
+        assert "folder runs/" in said(0, *shlex.split(command)[1:], "--epochs", 0)
