@@ -41,7 +41,7 @@ os.chdir(next((place for place in places if (place / "zensical.toml").exists()),
 
 
 def repository() -> str:
-    """Return the address of the repository, ``repo_url`` in zensical.toml; empty if there is none."""
+    """Return the address of the repository, ``repo_url`` in zensical.toml, or nothing."""
     found = re.search(r'^repo_url = "(.*)"', (ROOT / "zensical.toml").read_text(), re.MULTILINE)
     return found[1].rstrip("/") if found else ""
 
