@@ -16,11 +16,11 @@ from tests.core.trainings import train_state
 from vitcli.core.spec import OPTIMIZERS, SCHEDULES
 
 FILE = Path(__file__).with_name("losses.json")
-TOLERANCE = 1e-4
+TOLERANCE = 1e-5
 """Largest relative difference of a loss on another processor. Without AVX2 (ATEN_CPU_CAPABILITY,
-ONEDNN_MAX_CPU_ISA and MKL_CBWR), losses differ by at most 1.3e-5."""
-LOOSE = {"family resnet18": 3e-3}
-"""Its batch norms amplify rounding: 2.8e-4 without AVX2."""
+ONEDNN_MAX_CPU_ISA and MKL_CBWR), losses differ by at most 5e-7; another beta2, by 1e-4."""
+LOOSE = {"family pit": 1e-4, "family resnet18": 3e-3}
+"""Families that amplify rounding: 1.3e-5 and, because of batch norms, 2.8e-4 without AVX2."""
 AUGMENT = {"crop_padding": 2, "flip": "random", "erasing": 0.3, "mixup": 0.4, "cutmix": 1.0}
 RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "augmentation": {"augment": AUGMENT},

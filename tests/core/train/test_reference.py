@@ -34,7 +34,7 @@ def test_the_losses_are_those_that_are_committed(name):
 
 
 def beta2(patch: pytest.MonkeyPatch) -> str:
-    patch.setitem(KNOWN, "optimizer adamw", {"optim": {"betas": (0.9, 0.95)}})
+    patch.setitem(KNOWN, "optimizer adamw", {"optim": {"betas": (0.9, 0.99)}})
     return "optimizer adamw"
 
 
