@@ -16,6 +16,7 @@ from vitcli.core.train.training import Training
 
 HALF = (0.5, 0.5, 0.5)
 SIZES = BASE.model_dump()
+IMAGES = ("img_size", "in_chans", "num_classes")
 
 
 def data_set(count: int = 64) -> DataSet:
@@ -51,8 +52,11 @@ def epoch_batches(
 
 def experiment(changes: dict[str, dict[str, Any]]) -> ExperimentSpec:
     """Return a training of four batches of 16 images an epoch, with the sections changed."""
+    model = changes.get("model", {})
+    has_width = model.get("family") not in ("resnet18", "convnet")
+    sizes = SIZES if has_width else {name: SIZES[name] for name in IMAGES}
     fields = {
-        "model": SIZES | changes.get("model", {}),
+        "model": sizes | model,
         "data": {
             **{"mean": HALF, "std": HALF, "class_names": tuple("abcde")},
             "augment": changes.get("augment", {}),
