@@ -160,6 +160,6 @@ def check(shell: Shell, command: str, commit: str) -> None:
     names += {"einops"} & {*words}
     for name in names:
         shell.run(f"uv pip show -q -p {python} {name}")
-    if "inject" not in words:
+    if "einops" not in words:
         version = f"vitcli {PROJECT['version']} (commit {commit})\n"
         assert shell.run(f"cd ..; {program} --version") == version, command
