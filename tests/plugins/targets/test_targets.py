@@ -121,7 +121,7 @@ def test_bad_pictures_and_options_lose_no_answer(fit, colours, here):
     assert "error: bad.png: text, not a picture" in talk
     assert "error: bad.png" in said(4, "predict", "run", "bad.png")
     for option in ("--top=2", "--reject=0.5", "--coverage=0.9"):
-        assert "'multilabel' has no likeliest class" in said(
+        assert "answers with labels and probabilities, and has no" in said(
             2, "predict", "run", colours / "0.png", option
         )
     assert "no one class" in said(2, "eval", "run", "--review")
