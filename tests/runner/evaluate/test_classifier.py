@@ -218,7 +218,7 @@ def test_warnings_of_pillow_are_silent_until_the_last_thread_is_done():
         ({"reject": 1.5}, "reject=1.5"),
         ({"reject": 0.5, "coverage": 0.9}, "exclude each other"),
         ({"fit": "zoom"}, "fit='zoom'"),
-        ({"coverage": 0.9}, "needs a classification with validation pictures"),
+        ({"coverage": 0.9}, "it has no thresholds"),
         ({"device": "abacus"}, "abacus"),
     ],
 )

@@ -17,9 +17,9 @@ import numpy as np
 from PIL import Image
 
 from vitcli.runner.data.pictures import Content, picture_bytes, quiet_pillow
-from vitcli.runner.errors import InputError
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import sha256
-from vitcli.runner.text import printable
+from vitcli.runner.text import join_words, printable
 
 Picture = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 """A file, the bytes of a file, an image of Pillow, or pixels (H, W) or (H, W, C) of 8 bits."""
@@ -198,6 +198,20 @@ class Classifier:
             accepted = bool(shares.max() >= self.reject)
         probabilities = dict(zip(classes, shares[order].tolist(), strict=True))
         return {"probabilities": probabilities, "accepted": accepted, "set": members}
+
+
+def threshold_of(
+    model: object, thresholds: Mapping[str, float], coverage: float | None
+) -> float | None:
+    """Return the threshold of a model for ``coverage``; None without it."""
+    if coverage is None or str(coverage) in thresholds:
+        return thresholds.get(str(coverage))
+    has = f"thresholds for {join_words(thresholds)}" if thresholds else "no thresholds"
+    raise ConfigError(
+        f"{model}: coverage {coverage:g}: it has {has}. Only 0.8, 0.9, 0.95 and 0.99 have one, from"
+        " a classification with at least 4, 9, 19 and 99 validation pictures: train with"
+        " -s data.val_split=N"
+    )
 
 
 def _is_single(pictures: Picture | Iterable[Picture]) -> TypeGuard[Picture]:

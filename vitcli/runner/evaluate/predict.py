@@ -16,21 +16,20 @@ from vitcli.core.data.augment import standardize
 from vitcli.core.data.batches import channels_on_device, images_at_once
 from vitcli.core.data.source import Images
 from vitcli.core.metrics.classification import compute_logits
-from vitcli.core.metrics.confidence import COVERAGES
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.data.deep import Seen, depth_fields, notes_on
 from vitcli.runner.data.pictures import Content, decode
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.classifier import Classifier
+from vitcli.runner.evaluate.classifier import Classifier, threshold_of
 from vitcli.runner.evaluate.scores import why_doubtful, why_uncalibrated
 from vitcli.runner.evaluate.weights import UNTRAINED, load_module, weights_sha256
 from vitcli.runner.experiment.build import encoder_of
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
-from vitcli.runner.text import Listener, join_words
+from vitcli.runner.text import Listener
 
 MOST_VALUES = 2**22
 """Number of values of the pictures that a model computes at once: 16 MiB in fp32."""
@@ -86,26 +85,6 @@ class Predictor:
         """Return how pictures are read: as in the training, but for another ``fit``."""
         return self.spec.data.model_copy(update={"fit": fit} if fit else {})
 
-    def set_threshold(self, coverage: float) -> float:
-        """Return the least probability, with temperature 1, of a class in a prediction set."""
-        if coverage not in COVERAGES:
-            raise ConfigError(
-                f"--coverage {coverage:g}: it takes {join_words(map(str, COVERAGES))}"
-            )
-        threshold = read_record(self.run).number(f"set_threshold_{coverage}")
-        if threshold is None:
-            raise ConfigError(
-                f"{self.run.name}: --coverage needs a classification with validation pictures;"
-                " train with -s data.val_split=N"
-            )
-        if threshold == 0:
-            least = round(coverage / (1 - coverage))
-            raise ConfigError(
-                f"{self.run.name}: --coverage {coverage} needs {least} validation pictures, else"
-                f" every set has all classes; train with -s data.val_split={least}"
-            )
-        return threshold
-
     def prepare(self, picture: Content, name: str, data: DataSpec) -> Tensor:
         """Return the pixels (C, H, W) uint8 that the model sees. Call it in ``quiet_pillow``."""
         seen = self.seen if len(self.seen) < MOST_SEEN else None  # a server runs for months
@@ -159,8 +138,7 @@ def classifier_of_run(
         on_message(f"note: {run.name}: {doubt}")
     if reject is not None and (reason := why_uncalibrated(record)):
         on_message(f"note: the probabilities are not calibrated: {reason}")
-    is_set = coverage is not None and not predictor.answers
-    threshold = predictor.set_threshold(coverage) if is_set else None
+    coverage = None if predictor.answers else coverage
     data = predictor.read_as(fit)
     num_values = predictor.in_chans * predictor.size[0] * predictor.size[1]
     return Classifier(
@@ -174,7 +152,7 @@ def classifier_of_run(
         batch_size=max(1, min(images_at_once(predictor.device), MOST_VALUES // num_values)),
         temperature=predictor.temperature,
         reject=reject,
-        threshold=threshold,
+        threshold=threshold_of(run.name, record.thresholds, coverage),
         options=repr((data.fit, depth_fields(data))) if depth_fields(data) else data.fit,
         notes=predictor.notes,
         answers=predictor.answers,
