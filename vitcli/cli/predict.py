@@ -1,7 +1,7 @@
 """`vitcli predict`: classification of pictures."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -71,7 +71,7 @@ def predict(
     """Show the most likely classes of pictures, or of folders."""
     from vitcli.cli.live import counted
     from vitcli.runner.data.folder import picture_files
-    from vitcli.runner.evaluate.answers import AnswerFile, report_of
+    from vitcli.runner.evaluate.answers import AnswerFile, header, report_of, to_line
     from vitcli.runner.evaluate.load import load_answerer, require_classes
     from vitcli.runner.evaluate.weights import default_run
 
@@ -96,9 +96,14 @@ def predict(
     write, is_single = answers.write if answers else rows.append, len(files) == 1
     if is_printed := not answers and form in ROW_FORMS:
         say_all(notes)
-        write = row_printer(form, classifier.columns)
+        if form == "csv":
+            emit_exactly(header(classifier.columns))
     for prediction in counted(classifier.stream(remaining), len(remaining), "predicting"):
-        write(prediction.to_dict(top or NUM_TOP))
+        row = prediction.to_dict(top or NUM_TOP)
+        if is_printed:
+            emit_exactly(to_line(row, form))
+        else:
+            write(row)
         if prediction.error:
             failures.append(InputError(prediction.error))
             say_all([] if is_single else [f"error: {prediction.error}"])
@@ -125,15 +130,6 @@ def check_output(output: Path | None, resume: bool, form: str) -> None:
         raise ConfigError("--resume continues the file of -o; add -o answers.csv")
     if output and form in ROW_FORMS and output.suffix != f".{form}":
         raise ConfigError(f"-o {output} and --format {form} name two formats; leave out --format")
-
-
-def row_printer(form: str, columns: Sequence[str]) -> Callable[[Mapping[str, Any]], None]:
-    """Return what prints a row; print the names of the columns of CSV."""
-    from vitcli.runner.evaluate.answers import header, to_line
-
-    if form == "csv":
-        emit_exactly(header(columns))
-    return lambda row: emit_exactly(to_line(row, form))
 
 
 def listed_files(path: str) -> list[str]:
