@@ -4,7 +4,7 @@ Axes: N pictures, C channels, H W pixels, K classes.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -110,11 +110,10 @@ class Predictor:
         )
         return [answer if all(finite) else None for answer, finite in rows]
 
-    def notes(self) -> Iterator[str]:
-        """Yield what the pictures so far held that was not read, and what limits the answers."""
-        yield from notes_on(self.seen)
-        if self.answers and self.task and self.task.caveat:
-            yield f"note: {self.task.caveat}"
+    def notes(self) -> list[str]:
+        """Return what the pictures so far held that was not read, and what limits the answers."""
+        caveat = self.task.caveat if self.task and self.answers else ""
+        return [*notes_on(self.seen), *([f"note: {caveat}"] if caveat else [])]
 
 
 def classifier_of_run(
