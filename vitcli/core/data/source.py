@@ -52,6 +52,7 @@ class Images:
 
 
 def together(first: Images, second: Images) -> Images:
+    """Return the images of both, in this order."""
     extra = {name: torch.cat([part, second.extra[name]]) for name, part in first.extra.items()}
     labels = torch.cat([first.labels, second.labels])
     return Images(joined(first.pixels, second.pixels), labels, extra, first.names + second.names)
