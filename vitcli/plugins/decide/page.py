@@ -65,7 +65,7 @@ def table(name: str, ideas: Sequence[Idea], campaign: Campaign) -> DataTable:
     columns: list[Field | str] = [
         *("number", "idea", "verdict", "pairs"),
         Field("difference", f"difference, {unit}", text=lambda mean: signed(mean, digits)),
-        Field("interval", text=lambda ends: interval(*ends, digits), none=""),
+        Field("interval", text=lambda ends: interval(ends[0], ends[1], digits), none=""),
         *("adopted", Field("seconds", "time")),
         Field("command", is_shown=False),
     ]
