@@ -1,10 +1,10 @@
 """`vitcli predict`: classification of pictures."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -13,9 +13,6 @@ from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_exactly, emit_report, say
 from vitcli.cli.options import TOP_HELP, exclude, output_option, with_code, with_example
 from vitcli.runner.errors import ConfigError, InputError, UserError, summarize_failures
-
-if TYPE_CHECKING:
-    from vitcli.runner.evaluate.predict import Predictor
 
 Top = Annotated[
     int | None,
@@ -74,8 +71,8 @@ def predict(
     """Show the most likely classes of pictures, or of folders."""
     from vitcli.cli.live import counted
     from vitcli.runner.data.folder import picture_files
-    from vitcli.runner.evaluate.answers import AnswerFile, report_of
-    from vitcli.runner.evaluate.load import answering_run, load_classifier
+    from vitcli.runner.evaluate.answers import AnswerFile, header, report_of, to_line
+    from vitcli.runner.evaluate.load import load_answerer, require_classes
     from vitcli.runner.evaluate.weights import default_run
 
     exclude({"--reject": reject, "--coverage": coverage})
@@ -84,20 +81,12 @@ def predict(
     run, images = run_and_pictures("predict", [run, *(pictures or ())], needs_picture=not listed)
     notes: list[str] = []
     source = default_run().path if run is None else run
-    if predictor := answering_run(source, device, notes.append):
-        options = {"--top": top, "--reject": reject, "--coverage": coverage, "-o": output}
-        if unread := next((name for name, value in options.items() if value is not None), ""):
-            raise ConfigError(f"{unread}: task {predictor.spec.task.name!r} has no likeliest class")
-        show_answers(predictor, [*images, *listed], notes, fit, form)
-        return
-    classifier = load_classifier(
-        source,
-        device=device,
-        fit=fit,
-        reject=reject,
-        coverage=coverage,
-        on_message=notes.append,
+    classifier = load_answerer(
+        source, device=device, fit=fit, reject=reject, coverage=coverage, on_message=notes.append
     )
+    options = {"--top": top, "--reject": reject, "--coverage": coverage, "-o": output}
+    for option in (name for name, value in options.items() if value is not None):
+        require_classes(classifier, option)
     say(classifier.about)
     files, judged = picture_files([*images, *listed], say), (reject, coverage) != (None, None)
     answers = AnswerFile(output, classifier.name, resume=resume) if output else None
@@ -107,16 +96,21 @@ def predict(
     write, is_single = answers.write if answers else rows.append, len(files) == 1
     if is_printed := not answers and form in ROW_FORMS:
         say_all(notes)
-        write = row_printer(form)
+        if form == "csv":
+            emit_exactly(header(classifier.columns))
     for prediction in counted(classifier.stream(remaining), len(remaining), "predicting"):
-        write(prediction.to_dict(top or NUM_TOP))
+        row = prediction.to_dict(top or NUM_TOP)
+        if is_printed:
+            emit_exactly(to_line(row, form))
+        else:
+            write(row)
         if prediction.error:
             failures.append(InputError(prediction.error))
             say_all([] if is_single else [f"error: {prediction.error}"])
     notes += (seen := classifier.notes())
     say_all(seen if is_printed else [])
     shown = top or (NUM_TOP if is_single else 1)
-    report = report_of(classifier.source, rows, shown, judged)
+    report = report_of(classifier, rows, shown, judged)
     if answers:
         report = answers.report(classifier.source, len(files), judged)
     if answers or form == "json" or not (is_printed or (is_single and failures)):
@@ -124,38 +118,6 @@ def predict(
     if failures:
         problem = summarize_failures(failures, len(files), "images could not be read")
         raise failures[0] if is_single else problem
-
-
-def show_answers(
-    predictor: "Predictor", images: list[str], notes: list[str], fit: str | None, form: str
-) -> None:
-    """Print what a task says of pictures that have no likeliest class."""
-    from vitcli.cli.live import counted
-    from vitcli.runner.data.deep import notes_on
-    from vitcli.runner.data.folder import picture_files
-    from vitcli.runner.evaluate.answers import to_line
-    from vitcli.runner.evaluate.predict import describe_model, report_of_answers
-
-    say(describe_model(predictor.run, predictor.spec))
-    files = picture_files(images, say)
-    rows = list(counted(predictor.answer_each(files, fit), len(files), "predicting"))
-    notes += notes_on(predictor.seen)
-    if predictor.task and predictor.task.caveat:
-        notes.append(f"note: {predictor.task.caveat}")
-    failures = [InputError(row["error"]) for row in rows if row["error"]]
-    if failures and len(files) == 1:
-        raise failures[0]
-    for error in failures:
-        say(f"error: {error}")
-    if form == "jsonl":
-        say_all(notes)
-        for row in rows:
-            emit_exactly(to_line(row, form))
-    else:
-        report = report_of_answers(str(predictor.run.path), rows, predictor.answers)
-        emit_report(replace(report, notes=notes), form)
-    if failures:
-        raise summarize_failures(failures, len(files), "images could not be read")
 
 
 def say_all(texts: Iterable[str]) -> None:
@@ -168,15 +130,6 @@ def check_output(output: Path | None, resume: bool, form: str) -> None:
         raise ConfigError("--resume continues the file of -o; add -o answers.csv")
     if output and form in ROW_FORMS and output.suffix != f".{form}":
         raise ConfigError(f"-o {output} and --format {form} name two formats; leave out --format")
-
-
-def row_printer(form: str) -> Callable[[Mapping[str, Any]], None]:
-    """Return what prints a row; print the names of the columns of CSV."""
-    from vitcli.runner.evaluate.answers import HEADER, to_line
-
-    if form == "csv":
-        emit_exactly(HEADER)
-    return lambda row: emit_exactly(to_line(row, form))
 
 
 def listed_files(path: str) -> list[str]:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 from filelock import FileLock
 
-from vitcli.runner.errors import ConfigError, InUseError, ResourceError
+from vitcli.runner.errors import ConfigError, InputError, InUseError, ResourceError
 from vitcli.runner.text import is_utf8, printable
 
 LOCK = ".lock"
@@ -302,6 +302,21 @@ def read_json(path: Path) -> dict[str, Any]:
     if not is_unchanged(value, content):
         raise ValueError("it does not match its hash")
     return value
+
+
+def read_hashed(path: Path) -> dict[str, Any] | None:
+    """Return the values in a file that ``to_hashed_json`` made; None without a file."""
+    try:
+        value = read_json(path)
+        if not value.pop("sha256", None):
+            raise ValueError("it has no hash")
+        return value
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: edited or damaged ({error}); restore it, such as with git"
+        ) from error
 
 
 def readable_json(path: Path) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictur
     code, out, _ = vitcli("check", str(pictures), "--json", "--page", "page.html")
     found = json.loads(out)
     assert (code, found["num_problems"], found["untested"]) == (6, 1, ["dark"])
-    assert "dark</p>" in Path("page.html").read_text()
+    assert "dark</li>" in Path("page.html").read_text()
     for folder, is_told in ((pictures, False), (pictures / "train", True)):
         assert ("held out" in vitcli("check", folder)[1]) == is_told
     told: list[str] = []

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from tests.cli.commands import document, said
+from tests.cli.commands import document, said, vitcli
 from tests.plugins.targets.conftest import NAMES
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.targets.measures import average_precision, best_threshold, f1_scores
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, UserError
+from vitcli.runner.evaluate.load import load_classifier
 from vitcli.runner.experiment.build import filled_module
 from vitcli.runner.run.predictions import read_per_image
 
@@ -120,8 +121,15 @@ def test_bad_pictures_and_options_lose_no_answer(fit, colours, here):
     talk = said(3, "predict", "run", colours / "0.png", "bad.png", colours / "1.png", "--json")
     assert "error: bad.png: text, not a picture" in talk
     assert "error: bad.png" in said(4, "predict", "run", "bad.png")
+    for form, first in (("csv", "file,labels,probabilities,error"), ("jsonl", '{"file": ')):
+        code, out, talk = vitcli("predict", "run", colours / "0.png", "bad.png", "--format", form)
+        lines = out.splitlines()
+        assert "note: labels have a probability of 0.5" in talk
+        assert (code, len(lines), lines[0].startswith(first)) == (3, 2 + (form == "csv"), True)
+    with pytest.raises(UserError, match="answers with labels and probabilities"):
+        load_classifier("run")
     for option in ("--top=2", "--reject=0.5", "--coverage=0.9"):
-        assert "'multilabel' has no likeliest class" in said(
+        assert "answers with labels and probabilities, and has no" in said(
             2, "predict", "run", colours / "0.png", option
         )
     assert "no one class" in said(2, "eval", "run", "--review")

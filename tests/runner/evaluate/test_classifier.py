@@ -147,7 +147,7 @@ def test_an_answer_is_accepted_by_its_probability_or_its_set(options, accepted, 
 def test_an_infinite_logit_is_an_error_of_its_picture():
     classifier = made(logits=lambda inputs: np.array([[0, np.inf], [0, 1]], np.float32))
     first, second = classifier([level(1), level(2)])
-    assert (first.error, second.class_name) == ("picture 1: a logit is infinite or NaN", "bright")
+    assert (first.error, second.class_name) == ("picture 1: an output is infinite or NaN", "bright")
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_warnings_of_pillow_are_silent_until_the_last_thread_is_done():
         ({"reject": 1.5}, "reject=1.5"),
         ({"reject": 0.5, "coverage": 0.9}, "exclude each other"),
         ({"fit": "zoom"}, "fit='zoom'"),
-        ({"coverage": 0.9}, "needs a classification with validation pictures"),
+        ({"coverage": 0.9}, "it has no thresholds"),
         ({"device": "abacus"}, "abacus"),
     ],
 )

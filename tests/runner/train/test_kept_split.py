@@ -193,7 +193,7 @@ def test_a_damaged_record_is_one_line_that_names_the_file(photos, words):
         del values["sha256"]
     path.write_text(json.dumps(values))
     data = ("--data", "imagefolder:photos", "--name", "new") if words[0] == "train" else ()
-    assert "runs/old/split.json: damaged" in said(4, *words, *data)
+    assert "runs/old/split.json: edited or damaged" in said(4, *words, *data)
     assert "split.json" in vitcli("runs", "verify", "old")[1]
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vitcli.core.data.augment import normalize
-from vitcli.core.data.stored import select
+from vitcli.core.data.stored import joined, select
 from vitcli.core.spec import DataSpec
 
 PORTION = 1024
@@ -49,6 +49,13 @@ class Images:
     def to(self, device: torch.device | str) -> "Images":
         extra = {name: tensor.to(device) for name, tensor in self.extra.items()}
         return Images(self.pixels.to(device), self.labels.to(device), extra, self.names)
+
+
+def together(first: Images, second: Images) -> Images:
+    """Return the images of both, in this order."""
+    extra = {name: torch.cat([part, second.extra[name]]) for name, part in first.extra.items()}
+    labels = torch.cat([first.labels, second.labels])
+    return Images(joined(first.pixels, second.pixels), labels, extra, first.names + second.names)
 
 
 def evenly_spaced(images: Images, count: int) -> Images:

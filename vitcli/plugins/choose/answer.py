@@ -28,6 +28,7 @@ from vitcli.runner.study.significance import ALPHA, holm
 from vitcli.runner.text import Listener, interval, percent, printable, quantity, signed
 
 FOLDS, FEWEST_FOLDS = 5, 3
+LEARNED = "it learned from these images, so its accuracy would be too high"
 TAKEN = ("name", "fit", "skip_bad", "allow_leaks", "corrections", "group", "folds")
 """Fields of ``data`` that the command takes; a model brings the others."""
 
@@ -70,9 +71,7 @@ def choose_model(
                 f" to train with it, type: -s task.name={column.task}"
             )
         if candidate.has_learned(data):
-            left_out[candidate.name] = (
-                "it learned from these images, so its accuracy would be too high"
-            )
+            left_out[candidate.name] = LEARNED
             continue
         if pictures is None:
             pictures = divide_pictures(data, asked, folds, limit_batches, data_dir)
@@ -138,9 +137,17 @@ def _models(probed: Sequence[Probed], groups: Groups, folds: int) -> DataTable:
             "ms_per_image": 1000 * model.seconds_per_image,
         }
         if error is not None and p is not None:
-            row["difference"] = accuracy - best.scores.accuracy
-            row["interval"], row["p_holm"] = [*error.interval(ALPHA / pairs)], p
-            row["judgement"] = _judged(row, len(groups))
+            statistics = RowStatistics(
+                variant=candidate.name,
+                n=1,
+                difference=accuracy - best.scores.accuracy,
+                joint_low=error.interval(ALPHA / pairs)[0],
+                decided_at=len(groups) if p <= ALPHA else None,
+                is_higher=False,
+            )
+            row["difference"], row["p_holm"] = statistics.difference, p
+            row["interval"] = [*error.interval(ALPHA / pairs)]
+            row["judgement"] = judge_difference(statistics, None, higher_is_better=True)
         rows.append(row)
     share, balanced = Field("accuracy", metric=SHARE), Field("balanced_accuracy", metric=SHARE)
     other: dict[str, Any] = {"none": "", "is_shown": len(probed) > 1}
@@ -149,7 +156,11 @@ def _models(probed: Sequence[Probed], groups: Groups, folds: int) -> DataTable:
         [
             "model",
             share,
-            Field("accuracy_interval_95", "95 % interval", text=_shares),
+            Field(
+                "accuracy_interval_95",
+                "95 % interval",
+                text=lambda ends: " to ".join(percent(end, 1) for end in ends),
+            ),
             *([] if best.scores.has_equal_classes else [balanced]),
             Field("difference", "difference, points", text=_points, **other),
             Field("interval", text=_interval, **other),
@@ -163,34 +174,12 @@ def _models(probed: Sequence[Probed], groups: Groups, folds: int) -> DataTable:
     )
 
 
-def _judged(row: Mapping[str, Any], count: int) -> str | None:
-    statistics = RowStatistics(
-        variant=row["model"],
-        n=1,
-        num_diverged=0,
-        num_unfinished=0,
-        score_mean=None,
-        score_sd=None,
-        seconds_mean=None,
-        seconds_total=None,
-        difference=row["difference"],
-        joint_low=row["interval"][0],
-        decided_at=count if row["p_holm"] <= ALPHA else None,
-        is_higher=False,
-    )
-    return judge_difference(statistics, None, higher_is_better=True)
-
-
 def _points(share: float) -> str:
     return ascii_signs(signed(100 * share, 1))
 
 
 def _interval(limits: Sequence[float]) -> str:
     return ascii_signs(interval(100 * limits[0], 100 * limits[1], 1))
-
-
-def _shares(limits: Sequence[float]) -> str:
-    return " to ".join(percent(limit, 1) for limit in limits)
 
 
 def _gain(best: Probed, pictures: Pictures, on_stage: OnStage) -> tuple[list[Fact], DataTable]:

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vitcli.core.data.batches import LIMITED, split_batches
-from vitcli.core.data.source import DataSet, Images, evenly_spaced
-from vitcli.core.data.stored import joined
+from vitcli.core.data.source import DataSet, Images, evenly_spaced, together
 from vitcli.core.metrics.classification import Scores, score
 from vitcli.core.metrics.linear_probe import LinearProbe, apply
 from vitcli.core.objectives.objective import task_class
@@ -56,11 +55,7 @@ class Pictures:
         if not names:  # the order of other data sets does not depend on the size
             return evenly_spaced(train, len(self.images))
         if {*names} - {*train.names}:  # another fifth is held out at this size
-            train = Images(
-                joined(train.pixels, data.test.pixels),
-                torch.cat([train.labels, data.test.labels]),
-                names=train.names + data.test.names,
-            )
+            train = together(train, data.test)
         place = {name: row for row, name in enumerate(train.names)}
         return train[torch.tensor([place[name] for name in names])]
 

@@ -161,11 +161,9 @@ def extrapolate(
         # an error below 0 is impossible, but the best that is left if no draw is above it
         weights[row] = np.where(gain <= now, 1, 1e-9)
     weights *= np.exp((misfits.min() - misfits) / 2)
-    order = gains.argsort(None)
-    shares = weights.ravel()[order].cumsum()
-    places = shares.searchsorted(shares[-1] * np.array([0.5, 0.025, 0.975]))
-    gain, low, high = gains.ravel()[order[places]].tolist()
-    return gain, (low, high)
+    shares = (0.5, 0.025, 0.975)
+    gain, *limits = np.quantile(gains, shares, weights=weights, method="inverted_cdf").tolist()
+    return gain, (limits[0], limits[1])
 
 
 def _law_term(size: Any, power: float) -> Any:

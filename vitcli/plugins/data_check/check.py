@@ -3,7 +3,7 @@
 import io
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -94,10 +94,19 @@ class FolderCheck:
         return names_alike(self.folder.class_names)
 
     @property
+    def listed(self) -> dict[str, Sequence[str]]:
+        """Return the problems of pictures and classes that are no pairs of pictures."""
+        return {
+            "Pictures that cannot be read": self.unreadable,
+            "Classes without test pictures": self.untested,
+            "Held-out pictures that the run was trained on": self.seen,
+            "Classes whose names look alike": [f"{a} and {b}" for a, b in self.names_alike],
+        }
+
+    @property
     def num_problems(self) -> int:
         pairs = sum(len(self.pairs[row]) for row in PROBLEMS)
-        others = [*self.unreadable, *self.untested, *self.names_alike, *self.seen]
-        return pairs + len(others) + len(self.notes)
+        return pairs + sum(map(len, self.listed.values())) + len(self.notes)
 
     @property
     def left_out(self) -> list[str]:

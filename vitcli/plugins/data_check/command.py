@@ -132,20 +132,14 @@ def command_after(
     return shlex.join(words)
 
 
-def tables_of_run(found: "FolderCheck | None") -> list[DataTable]:
-    if found is None:
-        return []
+def tables_of_run(found: "FolderCheck") -> list[DataTable]:
     counts = Counter((now, then or "new") for _, now, then in found.sides)
     kinds = ("train", "val", "test")
     rows = [{"now": now} | {then: counts[now, then] for then in (*kinds, "new")} for now in kinds]
-    columns: list[Field | str] = [
-        "now",
-        *(Field(then, f"{then} of the run") for then in kinds),
-        "new",
-    ]
+    of_run = [Field(then, f"{then} of the run") for then in kinds]
     pictures = [{"picture": name, "now": now, "then": then} for name, now, then in found.sides]
     return [
-        DataTable("against", columns, rows),
+        DataTable("against", ["now", *of_run, "new"], rows),
         DataTable("pictures", ["picture", "now", "then"], pictures, is_shown=False),
     ]
 
@@ -195,7 +189,7 @@ def check_report(found: "FolderCheck", against: str | None) -> Report:
             DataTable("not_read", ["problem"], not_read),
             class_counts(found.counts(), "held out" if found.folder.num_test is None else "test"),
             DataTable("sizes", ["height", "width", "pictures"], sizes, most=NUM_LISTED),
-            *tables_of_run(found if against else None),
+            *(tables_of_run(found) if against else []),
         ],
         notes=[note for note, holds in notes.items() if holds],
     )

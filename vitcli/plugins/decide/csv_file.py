@@ -2,13 +2,15 @@
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from vitcli.plugins.decide import rule
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.study.result import Contrast, StudyResult, VariantResult
 from vitcli.runner.study.statistics import scores
 from vitcli.runner.text import printable
+
+ABOUT_IMAGES = "the verdict is about the images of these scores; predictions would tell of new ones"
 
 
 def judge(
@@ -19,8 +21,7 @@ def judge(
     names: Mapping[int, str],
 ) -> tuple[str, rule.Decision, list[str]]:
     """Return the name of the change, the verdict and notes; seeds have the given names."""
-    best, *others = document.rows
-    row = _row(others, change)
+    best, row = document.rows[0], _row(document.rows[1:], change)
     if document.folds:
         raise ConfigError(
             "decide takes seeds, and the pairs of this file are folds; take 'vitcli table'"
@@ -31,43 +32,38 @@ def judge(
     complete = [*itertools.takewhile(lambda seed: seed in ours and seed in theirs, seeds)]
     gap = seeds[len(complete)] if len(complete) < len(seeds) else None
     sign = 1 if headline.higher_is_better else -1
-    differences = [sign * (ours[seed] - theirs[seed]) for seed in complete]
-    notes = []
     images = image_variance(row.contrast, len(complete))
-    if images is None:
-        notes.append(
-            "the verdict is about the images of these scores; predictions would tell of new ones"
+    decision = rule.decide(
+        [sign * (ours[seed] - theirs[seed]) for seed in complete],
+        most=max_seeds or rule.MOST,
+        margin=margin,
+        image_variance=images,
+    )
+    notes = [] if images else [ABOUT_IMAGES]
+    if not decision.is_final and gap is not None and gap in _diverged(best):
+        raise InputError(
+            f"{best.variant} diverged with seed {names[gap]}, so a comparison means nothing"
         )
-    most = max_seeds or rule.MOST
-    decision = rule.decide(differences, most=most, margin=margin, image_variance=images)
-    if not decision.is_final and gap is not None:
-        if _has_diverged(best, gap):
-            raise InputError(
-                f"{best.variant} diverged with seed {names[gap]}, so a comparison means nothing"
-            )
-        if _has_diverged(row, gap):
-            decision = dataclasses.replace(decision, verdict="diverged")
+    if not decision.is_final and gap in _diverged(row):
+        decision = dataclasses.replace(decision, verdict="diverged")
     if not decision.is_final:
         needed = f"a seed after {names[seeds[-1]]}" if gap is None else f"seed {names[gap]}"
         notes.append(f"one more pair is needed, in the order of the seeds: {needed}")
     return row.variant, decision, notes
 
 
-def _has_diverged(row: VariantResult, seed: int) -> bool:
-    return any((trial.seed, trial.state) == (seed, "diverged") for trial in row.trials)
+def _diverged(row: VariantResult) -> list[int]:
+    return [trial.seed for trial in row.trials if trial.state == "diverged"]
 
 
-def _row(others: list[VariantResult], change: str | None) -> VariantResult:
-    names = [printable(row.variant) for row in others]
+def _row(others: Sequence[VariantResult], change: str | None) -> VariantResult:
     if not others:
         raise ConfigError("the file has one variant, and a comparison needs two")
-    if change is None and len(others) == 1:
-        return others[0]
-    row = next((row for row in others if row.variant == change), None)
-    if row is None:
+    chosen = [row for row in others if change in (None, row.variant)]
+    if len(chosen) != 1:
         problem = "name the variant to judge" if change is None else f"no variant {change!r}"
-        raise ConfigError(f"{printable(problem)}: {', '.join(names)}")
-    return row
+        raise ConfigError(printable(f"{problem}: {', '.join(row.variant for row in others)}"))
+    return chosen[0]
 
 
 def image_variance(contrast: Contrast | None, pairs: int) -> dict[int, float] | None:

@@ -144,13 +144,11 @@ class Call:
 
     def _refuse_other(self, campaign: Campaign, folder: Path, change: Side) -> None:
         """Refuse a folder of something else, and options that were fixed before the first pair."""
-        is_same = (campaign.split == "val") == self.is_campaign
-        if not self.is_campaign and any(idea.side != change for idea in campaign.ideas):
-            is_same = False
-        is_new = read(folder) is None
-        if is_new and folder.exists() and {path.name for path in folder.iterdir()} - {LOGS}:
-            is_same = False
-        if not is_same:
+        is_other_split = (campaign.split == "val") != self.is_campaign
+        others = [idea for idea in campaign.ideas if idea.side != change and not self.is_campaign]
+        is_new = read(folder) is None and folder.exists()
+        foreign = {path.name for path in folder.iterdir()} - {LOGS} if is_new else ()
+        if is_other_split or others or foreign:
             raise ConfigError(
                 f"{folder}: holds something else; for several ideas, type --campaign NAME"
             )

@@ -13,7 +13,7 @@ from vitcli.core.spec.rows import AcceptsList
 from vitcli.plugins.decide import rule
 from vitcli.runner.engines.drivers import prepare_folder
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.files import commit, read_json, to_hashed_json
+from vitcli.runner.files import commit, read_hashed, to_hashed_json
 from vitcli.runner.study.significance import ALPHA, SeedVariance, pool_seed_variance
 
 FILE = "campaign.json"
@@ -238,21 +238,6 @@ class Campaign(Spec):
             )
         facts = {"precision": precision, "data_hash": data_hash or self.data_hash}
         return self.model_copy(update=facts)
-
-
-def read_hashed(path: Path) -> dict[str, Any] | None:
-    """Return the content of a file that ``to_hashed_json`` made; None without a file."""
-    try:
-        content = read_json(path)
-        if not content.pop("sha256", None):
-            raise ValueError("it has no hash")
-        return content
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path}: edited or damaged ({error}); restore it, such as with git"
-        ) from error
 
 
 def read(root: Path) -> Campaign | None:

@@ -15,7 +15,7 @@ from vitcli.runner.errors import ConfigError, InputError, PartlyError
 from vitcli.runner.evaluate.teacher import with_seed, with_teacher
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord
-from vitcli.runner.study.definition import Trial, trial_folder
+from vitcli.runner.study.definition import Trial, hashed_trial
 from vitcli.runner.study.images import contrast, join
 from vitcli.runner.study.plan import Options
 from vitcli.runner.study.run import commit_plan, move_stale, setup_of
@@ -58,13 +58,7 @@ class Comparison:
         seeds = range(self.idea.first_seed, self.idea.first_seed + self.campaign.max_seeds)
         return [
             [
-                Trial(
-                    variant=config_hash[:12],
-                    setting={},
-                    spec=with_seed(spec, seed),
-                    config_hash=config_hash,
-                    folder=trial_folder(config_hash[:12], {}, seed),
-                )
+                hashed_trial(with_seed(spec, seed), config_hash, {})
                 for config_hash, spec in zip(self.idea.key[:2], self.specs, strict=False)
             ]
             for seed in seeds

@@ -10,10 +10,9 @@ from typing import Any
 
 from vitcli.core.spec import Spec
 from vitcli.plugins.decide import rule
-from vitcli.plugins.decide.ledger import read_hashed
 from vitcli.plugins.table.results_file import checked
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.files import commit, make_output_folder, to_hashed_json
+from vitcli.runner.files import commit, make_output_folder, read_hashed, to_hashed_json
 from vitcli.runner.run.folder import RUNS
 from vitcli.runner.study.from_python import FIELDS, plain, reporter
 from vitcli.runner.text import Listener, quantity
@@ -106,8 +105,8 @@ def of_experiments(
     pairs = call.compare(None if is_fields else str(change), plain(change) if is_fields else {})
     if not pairs.idea.is_final:
         make_output_folder(pairs.root)
-        choices = Options(**options, command=call.command)
-        compare(pairs, choices, reporter(on_message, pairs.row))
+        chosen = Options(**options, command=call.command)
+        compare(pairs, chosen, reporter(on_message, pairs.row))
     return pairs.idea.decision(pairs.campaign.max_seeds)
 
 

@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from vitcli.plugins.exports import recipe
 from vitcli.runner.data.pictures import Content, explain_errors, open_picture
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.classifier import Classifier
+from vitcli.runner.evaluate.classifier import Classifier, threshold_of
 from vitcli.runner.files import read_bounded, sha256
-from vitcli.runner.text import Listener, join_words, printable
+from vitcli.runner.text import Listener, printable
 
 MAX_BYTES = 2**31
 """An ONNX file is not larger."""
@@ -65,15 +64,6 @@ def load_onnx(
         batch_size=BATCH_SIZE,
         temperature=steps.get("temperature", 1.0),
         reject=reject,
-        threshold=None if coverage is None else _threshold(path, steps, coverage),
+        threshold=threshold_of(path, steps.get("thresholds", {}), coverage),
         options=how["fit"],
     )
-
-
-def _threshold(path: Path, steps: dict[str, Any], coverage: float) -> float:
-    thresholds: dict[str, float] = steps.get("thresholds", {})
-    if not (threshold := thresholds.get(str(coverage))):
-        known = [share for share, value in thresholds.items() if value]
-        has = f"it has thresholds for {join_words(known)}" if known else "it has no thresholds"
-        raise ConfigError(f"{path}: coverage {coverage}: {has}")
-    return threshold

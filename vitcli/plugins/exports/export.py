@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.metrics.classification import wilson_interval
-from vitcli.core.metrics.confidence import COVERAGES
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import DATA_SETS, FAMILIES, ExperimentSpec
@@ -105,8 +104,7 @@ class TrainedModel:
     def metadata(self) -> dict[str, str]:
         """Return what a program needs to use the file, as texts; lists and the model as JSON."""
         data, record = self.spec.data, read_record(self.run)
-        numbers = {str(share): record.number(f"set_threshold_{share}") for share in COVERAGES}
-        thresholds = {share: number for share, number in numbers.items() if number} or None
+        thresholds = record.thresholds or None
         values: dict[str, Any] = {
             "mean": data.mean,
             "std": data.std,

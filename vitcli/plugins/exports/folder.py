@@ -91,16 +91,14 @@ def export_folder(run: RunDir, folder: Path, *, check: bool = True) -> dict[str,
 
 def require_unedited(folder: Path, hashes: dict[str, str]) -> None:
     """Refuse a folder in which a file is neither what an export wrote nor what this one writes."""
-    sums, edited = folder / SUMS, list[str]()
+    sums, files = folder / SUMS, [name for name in hashes if (folder / name).exists()]
     try:
         lines = sums.read_text().splitlines() if sums.exists() else []
-        written = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-        for name, digest in hashes.items():
-            file, known = folder / name, (digest, written.get(name))
-            if file.exists() and sha256(file.read_bytes()) not in known:
-                edited.append(name)
+        written = {name: digest for digest, name in (line.split(maxsplit=1) for line in lines)}
+        found = {name: sha256((folder / name).read_bytes()) for name in files}
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder}: cannot be replaced: {error}") from error
+        raise ConfigError(f"{sums}: cannot be replaced: {error}") from error
+    edited = [name for name in files if found[name] not in (hashes[name], written.get(name))]
     if edited := edited or [SUMS] * bool(written.keys() - hashes.keys()):
         raise ConfigError(
             f"{folder / edited[0]}: this file is not as an export wrote it; move it, or choose"

@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitcli.core.data.batches import limit_images
-from vitcli.core.data.source import Images, evenly_spaced
+from vitcli.core.data.source import Images, evenly_spaced, together
 from vitcli.core.inspect.maps import METHODS, MapRequest, default_method, states_all
 from vitcli.core.metrics.linear_probe import HELD_OUT, cross_validated
 from vitcli.core.models.image_model import MappedModel
@@ -163,17 +163,10 @@ def _named(found: TrainedRun, split: str) -> Images:
 
 def _training_images(found: TrainedRun) -> Images:
     """Return the training images and those held out for validation, sorted by label."""
-    parts = [_named(found, "train")]
+    images = _named(found, "train")
     if found.data.val is not None:
-        parts.append(_named(found, "val"))
-    labels = torch.cat([part.labels for part in parts])
-    whole = Images(
-        torch.cat([part.pixels[:] for part in parts]),
-        labels,
-        {name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra},
-        tuple(name for part in parts for name in part.names),
-    )
-    return whole[labels.argsort(stable=True)]
+        images = together(images, _named(found, "val"))
+    return images[images.labels.argsort(stable=True)]
 
 
 def _wrong(found: TrainedRun, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -215,7 +208,7 @@ def _pairs(train: Images, notes: list[str]) -> list[tuple[int, int]] | None:
         notes.append(f"More than {most:,} training images were not compared with each other.")
         return None
     labels = train.labels.tolist()
-    return [(b, a) for a, b in pairs_alike(train.pixels.cpu()) if labels[a] != labels[b]]
+    return [(b, a) for a, b in pairs_alike(train.pixels[:].cpu()) if labels[a] != labels[b]]
 
 
 def _doubts(

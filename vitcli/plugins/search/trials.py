@@ -34,7 +34,7 @@ from vitcli.runner.experiment.config import config_hash, flatten
 from vitcli.runner.files import commit_json, file_lock, readable_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord
-from vitcli.runner.study.definition import Trial, trial_folder
+from vitcli.runner.study.definition import Trial, hashed_trial
 from vitcli.runner.study.plan import Options, model_size
 from vitcli.runner.study.run import plan_entry, setup_of
 from vitcli.runner.study.states import trial_state
@@ -293,10 +293,7 @@ class Trials:
 
     def trial(self, point: Point) -> Trial:
         spec = self.search.spec(point)
-        digest = config_hash(spec)
-        name = digest[:12]
-        folder = trial_folder(name, {}, spec.seed)
-        return Trial(variant=name, setting=point, spec=spec, config_hash=digest, folder=folder)
+        return hashed_trial(spec, config_hash(spec), point)
 
     def record(self, folder: str) -> RunRecord:
         trial = self.trial(self.asked()[folder].params)

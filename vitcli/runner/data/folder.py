@@ -332,16 +332,15 @@ def is_side_folder(name: str) -> bool:
 
 def describe_others(names: Iterable[str]) -> str:
     """Return how many of which suffix are no pictures; hidden and system files do not count."""
-    kinds = Counter(
+    kinds = sorted(
         printable(name if is_side_folder(name) else Path(name).suffix.lower())
         for name in names
         if is_side_folder(name) or not (is_picture(name) or kind_of(name))
         if not (name.startswith(".") or name.lower() in JUNK)
     )
-    counts = [
-        f"{count:,} {kind}" for kind, count in sorted(kinds.items(), key=lambda k: (-k[1], k))
-    ]
-    shown = [*counts[:MOST_KINDS], *["..."][: len(counts) > MOST_KINDS]]
+    counts = Counter(kinds).most_common()
+    shown = [f"{count:,} {kind}" for kind, count in counts[:MOST_KINDS]]
+    shown += ["..."] * (len(counts) > MOST_KINDS)
     return f"ignored what is no picture: {', '.join(shown)}" if kinds else ""
 
 

@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitcli.core.data.source import DataSet, Images
-from vitcli.core.data.stored import joined
+from vitcli.core.data.source import DataSet, Images, together
 from vitcli.runner.data.arrays import canonical_order, pixel_digests
 from vitcli.runner.data.near_copies import pairs_alike
 from vitcli.runner.errors import InputError
@@ -36,7 +35,7 @@ def take_fold(
     """
     images = data.train
     if with_test:
-        images = train_and_test(data)
+        images = together(data.train, data.test)
         images = images[canonical_order(images)]
     number, part = divmod(seed, folds)
     is_test = divide(images, data.class_names, folds, number, groups) == part
@@ -47,13 +46,6 @@ def take_fold(
         f" training; copies {'and groups ' if groups else ''}are in the same fold{unused}"
     )
     return replace(data, train=images[~is_test], test=images[is_test]), note
-
-
-def train_and_test(data: DataSet) -> Images:
-    train, test = data.train, data.test
-    extra = {name: torch.cat([v, test.extra[name]]) for name, v in train.extra.items()}
-    labels = torch.cat([train.labels, test.labels])
-    return Images(joined(train.pixels, test.pixels), labels, extra, train.names + test.names)
 
 
 def divide(

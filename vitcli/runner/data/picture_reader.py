@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitcli.core.data.source import DataSet, Images
+from vitcli.core.data.source import DataSet, Images, together
 from vitcli.core.spec import DATA_READERS, DataSpec
 from vitcli.core.spec.data import MOST_PAGES, DataReader
 from vitcli.plugin import commands, load_target
@@ -31,7 +31,7 @@ from vitcli.runner.data.corrections import apply_corrections, corrections_file, 
 from vitcli.runner.data.deep import Seen, depth_fields, notes_on
 from vitcli.runner.data.extras import images_by_class, read_extras
 from vitcli.runner.data.find import own_path
-from vitcli.runner.data.folds import divide, hold_out_groups, keep_sides, train_and_test
+from vitcli.runner.data.folds import divide, hold_out_groups, keep_sides
 from vitcli.runner.data.formats.npz import list_arrays
 from vitcli.runner.data.labels import notes_on_names, notes_on_pairs, same_group
 from vitcli.runner.data.listing import PictureFolder, divided, group_of
@@ -365,7 +365,7 @@ def keep_split(
     data, is_given = decoded.data, folder.num_test is not None
     if not kept:
         return decoded, {}
-    whole = data.train if is_given else train_and_test(data)
+    whole = data.train if is_given else together(data.train, data.test)
     known = {name: kept[content] for name, content in data.contents.items() if content in kept}
     sides, is_test = keep_sides(whole, known, {*data.test.names}, groups)
     old = sum(map(bool, sides.values()))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.classifier import FIELDS, SCHEMA
+from vitcli.runner.evaluate.classifier import FIELDS, SCHEMA, Classifier
 from vitcli.runner.files import errors_name, make_output_folder, require_utf8
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, cell_value, hidden
 from vitcli.runner.report.tables import to_csv
@@ -25,7 +25,11 @@ def to_line(row: Row, form: str) -> str:
     return printable(to_csv([[*map(cell_value, row.values())]]).rstrip("\n"))
 
 
-HEADER = to_line({name: name for name in FIELDS}, "csv")
+def header(names: Sequence[str]) -> str:
+    return to_line({name: name for name in names}, "csv")
+
+
+HEADER = header(FIELDS)
 
 
 class AnswerFile:
@@ -127,8 +131,12 @@ def parsed(line: str, form: str) -> dict[str, Any]:
     return row
 
 
-def report_of(run: str, rows: Sequence[Row], num_top: int, judged: bool) -> Report:
+def report_of(classifier: Classifier, rows: Sequence[Row], num_top: int, judged: bool) -> Report:
     """Return the answers for pictures; ``accepted`` is null unless pictures are judged."""
+    run, columns = hidden(run=classifier.source), classifier.columns
+    if classifier.answers:
+        fields = [Field(name, is_shown=name != "error") for name in columns]
+        return Report(facts=run, tables=[DataTable("pictures", fields, rows)])
     top = [
         {"file": row["file"], "class": name, "probability": share}
         for row in rows
@@ -140,11 +148,11 @@ def report_of(run: str, rows: Sequence[Row], num_top: int, judged: bool) -> Repo
     judgement = Fact("num_accepted", accepted, label="accepted", about=f"of {about}")
     is_list = num_top > 1
     return Report(
-        facts=[*hidden(run=run), *([judgement] if judged else [])],
+        facts=[*run, *([judgement] if judged else [])],
         tables=[
             DataTable(
                 "pictures",
-                [Field(name, is_shown=name in shown) for name in FIELDS],
+                [Field(name, is_shown=name in shown) for name in columns],
                 rows,
                 is_shown=judged or not is_list,
             ),

@@ -17,9 +17,9 @@ import numpy as np
 from PIL import Image
 
 from vitcli.runner.data.pictures import Content, picture_bytes, quiet_pillow
-from vitcli.runner.errors import InputError
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import sha256
-from vitcli.runner.text import printable
+from vitcli.runner.text import join_words, printable
 
 Picture = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 """A file, the bytes of a file, an image of Pillow, or pixels (H, W) or (H, W, C) of 8 bits."""
@@ -51,6 +51,8 @@ class Prediction:
     """With ``coverage``, the classes of the prediction set, the likeliest first."""
     error: str | None = None
     """Why there is no answer."""
+    answers: Mapping[str, Any] | None = None
+    """What a task without a likeliest class says instead, by name."""
 
     @property
     def class_name(self) -> str | None:
@@ -64,6 +66,8 @@ class Prediction:
 
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Return the fields of the schema; ``top`` limits the number of probabilities."""
+        if self.answers is not None:
+            return {"file": self.file, **self.answers, "error": self.error}
         shares = dict(islice(self.probabilities.items(), top))
         members = None if self.set is None else [*self.set]
         values = (self.file, self.class_name, self.probability, self.accepted, members, shares)
@@ -86,7 +90,7 @@ class Classifier:
     """The K classes."""
     prepare: Callable[[Content, str], Any]
     """Returns the input of the model for a picture and its name; raises ``InputError``."""
-    logits: Callable[[Sequence[Any]], np.ndarray]
+    logits: Callable[[Sequence[Any]], Iterable[Any]]
     """Returns logits (N, K) of N such inputs."""
     batch_size: int
     temperature: float = 1.0
@@ -99,6 +103,9 @@ class Classifier:
     """What else decides an answer, such as ``fit``."""
     notes: Callable[[], Iterable[str]] = tuple
     """Returns what the pictures so far held that was not read."""
+    answers: Sequence[str] = ()
+    """Names of what a task without a likeliest class says, such as ``target``. ``logits`` then
+    returns a mapping from them for each input, or None if an output is not finite."""
     _one_at_a_time: Any = field(default_factory=threading.Lock, repr=False, init=False)
 
     @cached_property
@@ -106,6 +113,11 @@ class Classifier:
         """Name of the model, and a digest of all that decides its answers."""
         rule = (self.weights, self.temperature, self.reject, self.threshold, self.options)
         return f"{self.model}@{sha256(repr(rule).encode())[:12]}"
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The fields of a row."""
+        return ("file", *self.answers, "error") if self.answers else FIELDS
 
     @overload  # a path is an iterable of texts, too, but one picture
     def __call__(self, pictures: Picture) -> Prediction: ...  # type: ignore[overload-overlap]
@@ -159,19 +171,22 @@ class Classifier:
     def _answer(self, batch: Sequence[tuple[str | None, str, Any]]) -> Iterator[Prediction]:
         inputs = [ready for *_, ready in batch if not isinstance(ready, InputError)]
         with self._one_at_a_time:
-            rows: Iterator[np.ndarray] = iter(self.logits(inputs) if inputs else ())
+            outputs = iter(self.logits(inputs) if inputs else ())
+        nothing = {"answers": dict.fromkeys(self.answers)} if self.answers else {}
         for file, name, ready in batch:
-            if isinstance(ready, InputError):
-                yield Prediction(classifier=self.name, file=file, error=str(ready))
-                continue
-            logits = next(rows).astype(np.float64)
-            if np.isfinite(logits).all():
-                yield self._judge(file, logits)
-            else:
-                error = f"{printable(name)}: a logit is infinite or NaN"
-                yield Prediction(classifier=self.name, file=file, error=error)
+            problem = str(ready) if isinstance(ready, InputError) else ""
+            fields = {} if problem else self._judge(next(outputs))
+            problem = problem or f"{printable(name)}: an output is infinite or NaN"
+            fields = fields or nothing | {"error": problem}
+            yield Prediction(classifier=self.name, file=file, **fields)
 
-    def _judge(self, file: str | None, logits: np.ndarray) -> Prediction:
+    def _judge(self, output: Any) -> dict[str, Any]:
+        """Return the fields of an answer; none if an output is not finite."""
+        if self.answers:
+            return {"answers": output} if output else {}
+        logits = output.astype(np.float64)
+        if not np.isfinite(logits).all():
+            return {}
         shares = _softmax(logits / self.temperature)
         order = np.argsort(-shares, kind="stable")
         classes = [self.names[index] for index in order]
@@ -181,13 +196,22 @@ class Classifier:
             accepted, members = count == 1, tuple(classes[:count])
         elif self.reject is not None:
             accepted = bool(shares.max() >= self.reject)
-        return Prediction(
-            classifier=self.name,
-            file=file,
-            probabilities=dict(zip(classes, shares[order].tolist(), strict=True)),
-            accepted=accepted,
-            set=members,
-        )
+        probabilities = dict(zip(classes, shares[order].tolist(), strict=True))
+        return {"probabilities": probabilities, "accepted": accepted, "set": members}
+
+
+def threshold_of(
+    model: object, thresholds: Mapping[str, float], coverage: float | None
+) -> float | None:
+    """Return the threshold of a model for ``coverage``; None without it."""
+    if coverage is None or str(coverage) in thresholds:
+        return thresholds.get(str(coverage))
+    has = f"thresholds for {join_words(thresholds)}" if thresholds else "no thresholds"
+    raise ConfigError(
+        f"{model}: coverage {coverage:g}: it has {has}. Only 0.8, 0.9, 0.95 and 0.99 have one, from"
+        " a classification with at least 4, 9, 19 and 99 validation pictures: train with"
+        " -s data.val_split=N"
+    )
 
 
 def _is_single(pictures: Picture | Iterable[Picture]) -> TypeGuard[Picture]:

@@ -3,16 +3,13 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitcli.plugin import Registry, missing_for
 from vitcli.runner.data.pictures import FITS
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.classifier import Classifier
-from vitcli.runner.text import Listener, write_message
-
-if TYPE_CHECKING:
-    from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.text import Listener, join_words, write_message
 
 CLASSIFIERS = Registry[Callable[..., Classifier]]("classifier")
 """Suffix of a model file -> what loads it: from its path and the options of ``load_classifier``."""
@@ -51,9 +48,14 @@ def load_classifier(
         raise ConfigError("reject and coverage exclude each other; leave out one of them")
     if fit not in (None, *FITS):
         raise ConfigError(f"fit={fit!r}: it takes crop, pad or stretch")
-    path = Path(source)
     options: dict[str, Any] = {"device": device, "fit": fit, "reject": reject}
     options |= {"coverage": coverage, "on_message": on_message}
+    return require_classes(load_answerer(source, **options), "load_classifier")
+
+
+def load_answerer(source: str | os.PathLike[str], **options: Any) -> Classifier:
+    """Return what ``load_classifier`` returns, or the model of a task with other answers."""
+    path = Path(source)
     if path.suffix in CLASSIFIERS:
         return CLASSIFIERS[path.suffix](path, **options)
     if problem := missing_for(CLASSIFIERS.field, path.suffix):
@@ -63,15 +65,11 @@ def load_classifier(
     return classifier_of_run(os.fspath(source), **options)
 
 
-def answering_run(
-    source: str | os.PathLike[str], device: str, on_message: Listener
-) -> "Predictor | None":
-    """Return the model of a run whose task answers in its own way; None for other models."""
-    suffix = Path(source).suffix
-    if suffix in CLASSIFIERS or missing_for(CLASSIFIERS.field, suffix):
-        return None
-    from vitcli.runner.evaluate.predict import Predictor  # it imports torch
-    from vitcli.runner.run.folder import find_run
-
-    run = find_run(os.fspath(source))
-    return Predictor(run, device, on_message=on_message) if run.spec().task.row.answers else None
+def require_classes(classifier: Classifier, option: str) -> Classifier:
+    """Return a classifier, unless it has answers of another kind than an option needs."""
+    if classifier.answers:
+        raise ConfigError(
+            f"{option}: {classifier.model} answers with {join_words(classifier.answers)}, and has"
+            " no likeliest class"
+        )
+    return classifier

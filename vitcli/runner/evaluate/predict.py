@@ -4,7 +4,7 @@ Axes: N pictures, C channels, H W pixels, K classes.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -16,23 +16,20 @@ from vitcli.core.data.augment import standardize
 from vitcli.core.data.batches import channels_on_device, images_at_once
 from vitcli.core.data.source import Images
 from vitcli.core.metrics.classification import compute_logits
-from vitcli.core.metrics.confidence import COVERAGES
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.data.deep import Seen, depth_fields, notes_on
-from vitcli.runner.data.picture_reader import read_each
 from vitcli.runner.data.pictures import Content, decode
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.classifier import Classifier
+from vitcli.runner.evaluate.classifier import Classifier, threshold_of
 from vitcli.runner.evaluate.scores import why_doubtful, why_uncalibrated
 from vitcli.runner.evaluate.weights import UNTRAINED, load_module, weights_sha256
 from vitcli.runner.experiment.build import encoder_of
 from vitcli.runner.machine.device import pick_device
-from vitcli.runner.report.report import DataTable, Field, Report, hidden
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
-from vitcli.runner.text import Listener, join_words
+from vitcli.runner.text import Listener
 
 MOST_VALUES = 2**22
 """Number of values of the pictures that a model computes at once: 16 MiB in fp32."""
@@ -88,26 +85,6 @@ class Predictor:
         """Return how pictures are read: as in the training, but for another ``fit``."""
         return self.spec.data.model_copy(update={"fit": fit} if fit else {})
 
-    def set_threshold(self, coverage: float) -> float:
-        """Return the least probability, with temperature 1, of a class in a prediction set."""
-        if coverage not in COVERAGES:
-            raise ConfigError(
-                f"--coverage {coverage:g}: it takes {join_words(map(str, COVERAGES))}"
-            )
-        threshold = read_record(self.run).number(f"set_threshold_{coverage}")
-        if threshold is None:
-            raise ConfigError(
-                f"{self.run.name}: --coverage needs a classification with validation pictures;"
-                " train with -s data.val_split=N"
-            )
-        if threshold == 0:
-            least = round(coverage / (1 - coverage))
-            raise ConfigError(
-                f"{self.run.name}: --coverage {coverage} needs {least} validation pictures, else"
-                f" every set has all classes; train with -s data.val_split={least}"
-            )
-        return threshold
-
     def prepare(self, picture: Content, name: str, data: DataSpec) -> Tensor:
         """Return the pixels (C, H, W) uint8 that the model sees. Call it in ``quiet_pillow``."""
         seen = self.seen if len(self.seen) < MOST_SEEN else None  # a server runs for months
@@ -121,35 +98,22 @@ class Predictor:
         images = standardize(torch.stack([*pictures]).to(self.device), mean, std)
         return compute_logits(self.model, [{"images": images}]).cpu().numpy()
 
-    def answer_each(self, paths: Sequence[str], fit: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield for each picture file, in their order, a row with ``answers``, or with an error."""
-        size, data = images_at_once(self.device), self.read_as(fit)
-        for start in range(0, len(paths), size):
-            part = paths[start : start + size]
-            files = [*read_each(part, self.size, self.in_chans, data, self.seen)]
-            pictures = [file for file in files if isinstance(file, Tensor)]
-            answers = iter(self._answers(pictures) if pictures else [])
-            for path, file in zip(part, files, strict=True):
-                error = file if isinstance(file, InputError) else None
-                answer = None if error else next(answers)
-                if answer is None and error is None:
-                    error = InputError(f"{path}: an output is infinite or NaN")
-                row = answer or dict.fromkeys(self.answers)
-                yield {"file": path, **row, "error": error and str(error)}
-
-    def _answers(self, pictures: Sequence[Tensor]) -> list[dict[str, Any] | None]:
+    def answer(self, pictures: Sequence[Tensor]) -> list[dict[str, Any] | None]:
         """Return the answers of the task; None for a picture with an output that is not finite."""
         assert self.task, "a run has a task"
-        outputs = self.task.outputs(self.task.module, self._images(pictures))
-        are_finite = torch.stack(
-            [t.isfinite().view(len(t), -1).all(1) for t in outputs.values()]
-        ).all(0)
-        answers = self.task.answers(outputs, self.names)
-        return [row if ok else None for row, ok in zip(answers, are_finite, strict=True)]
-
-    def _images(self, pictures: Sequence[Tensor]) -> Images:
         labels = torch.zeros(len(pictures), dtype=torch.long, device=self.device)
-        return Images(torch.stack([*pictures]).to(self.device), labels)
+        images = Images(torch.stack([*pictures]).to(self.device), labels)
+        outputs = self.task.outputs(self.task.module, images)
+        are_finite = [t.isfinite().view(len(t), -1).all(1) for t in outputs.values()]
+        rows = zip(
+            self.task.answers(outputs, self.names), zip(*are_finite, strict=True), strict=True
+        )
+        return [answer if all(finite) else None for answer, finite in rows]
+
+    def notes(self) -> list[str]:
+        """Return what the pictures so far held that was not read, and what limits the answers."""
+        caveat = self.task.caveat if self.task and self.answers else ""
+        return [*notes_on(self.seen), *([f"note: {caveat}"] if caveat else [])]
 
 
 def classifier_of_run(
@@ -165,7 +129,7 @@ def classifier_of_run(
     run = run if isinstance(run, RunDir) else find_run(run)
     predictor = Predictor(run, device, on_message=on_message)
     spec, record = predictor.spec, read_record(run)
-    if not predictor.classifies:
+    if not (predictor.classifies or predictor.answers):
         raise ConfigError(f"{run.name}: its task {spec.task.name!r} has no classes")
     if record.new_head:
         on_message(f"note: {UNTRAINED}")
@@ -173,6 +137,7 @@ def classifier_of_run(
         on_message(f"note: {run.name}: {doubt}")
     if reject is not None and (reason := why_uncalibrated(record)):
         on_message(f"note: the probabilities are not calibrated: {reason}")
+    coverage = None if predictor.answers else coverage
     data = predictor.read_as(fit)
     num_values = predictor.in_chans * predictor.size[0] * predictor.size[1]
     return Classifier(
@@ -182,13 +147,14 @@ def classifier_of_run(
         weights=weights_sha256(predictor.model.state_dict()),
         names=predictor.names,
         prepare=partial(predictor.prepare, data=data),
-        logits=predictor.logits,
+        logits=predictor.answer if predictor.answers else predictor.logits,
         batch_size=max(1, min(images_at_once(predictor.device), MOST_VALUES // num_values)),
         temperature=predictor.temperature,
         reject=reject,
-        threshold=None if coverage is None else predictor.set_threshold(coverage),
+        threshold=threshold_of(run.name, record.thresholds, coverage),
         options=repr((data.fit, depth_fields(data))) if depth_fields(data) else data.fit,
-        notes=lambda: notes_on(predictor.seen),
+        notes=predictor.notes,
+        answers=predictor.answers,
     )
 
 
@@ -196,9 +162,3 @@ def describe_model(run: RunDir, spec: ExperimentSpec) -> str:
     """Return a line that names the model and its data set, and one for each thing to know of it."""
     text = f"{'bundled model' if run.is_bundled else 'run'} {run.name} ({spec.data.name})"
     return f"{text}\nnote: {UNTRAINED}" if read_record(run).new_head else text
-
-
-def report_of_answers(run: str, rows: Sequence[dict[str, Any]], names: Sequence[str]) -> Report:
-    """Return the rows of ``Predictor.answer_each``, whose answers have these names."""
-    columns: list[Field | str] = ["file", *names, Field("error", is_shown=False)]
-    return Report(facts=hidden(run=run), tables=[DataTable("pictures", columns, rows)])

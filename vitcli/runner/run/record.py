@@ -310,6 +310,14 @@ class RunRecord:
         return value if is_number(value) and value > 0 else None
 
     @property
+    def thresholds(self) -> dict[str, float]:
+        """Share -> least probability, with temperature 1, of a class in prediction sets of which
+        this share holds the true class. Too few validation images give none."""
+        prefix = "set_threshold_"
+        names = (name for name in self.result if name.startswith(prefix))
+        return {n.removeprefix(prefix): value for n in names if (value := self.number(n))}
+
+    @property
     def precision(self) -> str | None:
         """The precision of the training, also of a diverged trial without a result."""
         return self.result.get("precision") or self.session.precision

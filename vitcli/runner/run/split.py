@@ -6,8 +6,7 @@ A picture is known by its content (``DataSet.contents``), so it may be renamed a
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from vitcli.runner.errors import InputError
-from vitcli.runner.files import read_json, to_hashed_json
+from vitcli.runner.files import read_hashed, to_hashed_json
 from vitcli.runner.run.folder import SPLIT, RunDir
 
 if TYPE_CHECKING:
@@ -36,11 +35,5 @@ def split_json(data: "DataSet", learned: Collection[str], kept: Sides) -> bytes:
 
 def read_sides(run: RunDir, key: str = "sides") -> Sides | None:
     """Return the sides of the pictures of a run, or with ``kept`` those that it kept, if known."""
-    path = run.path / SPLIT
-    try:
-        values = read_json(path)
-        return dict(values[key]) if values["sha256"] else None
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: damaged ({error}); restore it, or train again") from error
+    values = read_hashed(run.path / SPLIT)
+    return None if values is None else dict(values[key])

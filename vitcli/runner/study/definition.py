@@ -187,6 +187,13 @@ def trial_folder(variant: str, setting: Mapping[str, Any], seed: int) -> str:
     return "/".join([variant, *tuned, f"seed{seed}"])
 
 
+def hashed_trial(spec: ExperimentSpec, digest: str, setting: Mapping[str, Any]) -> Trial:
+    """Return a trial whose folder is named by its configuration hash."""
+    name = digest[:12]
+    folder = trial_folder(name, {}, spec.seed)
+    return Trial(variant=name, setting={**setting}, spec=spec, config_hash=digest, folder=folder)
+
+
 def _joint_hash(specs: Iterable[ExperimentSpec]) -> str:
     hashes = [config_hash(spec) for spec in specs]
     return hashes[0] if len(hashes) == 1 else sha256("".join(hashes).encode())

@@ -74,15 +74,15 @@ class RowStatistics:
     variant: str
     n: int
     """Number of finished trials. The mean is taken over them."""
-    num_diverged: int
-    num_unfinished: int
+    num_diverged: int = 0
+    num_unfinished: int = 0
     """Failed, interrupted, running, stale or missing."""
-    score_mean: float | None
-    score_sd: float | None
+    score_mean: float | None = None
+    score_sd: float | None = None
     """Sample standard deviation over the seeds (n - 1 in the denominator), on these test images."""
-    seconds_mean: float | None
+    seconds_mean: float | None = None
     """Training time of a finished trial, with its pre-training."""
-    seconds_total: float | None
+    seconds_total: float | None = None
     num_pairs: int = 0
     """Number of seeds that finished both here and in the baseline."""
     difference: float | None = None

@@ -6,10 +6,10 @@ A column that a plugin reads, such as ``labels``, may take the place of ``label`
 import hashlib
 import os
 from collections.abc import Container, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from vitcli.runner.data.extras import EXTRAS, Cell, ColumnReader, columns, rarest_classes
 from vitcli.runner.data.labels import not_used, refuse_names, without_blanks
@@ -44,13 +44,42 @@ def list_csv(
         text = cells[1] if kind is None else label
         lines[picture] = composed(text), split_of(split) or "", composed(group)
         places.append(at)
+    where = printable(path)
     if not lines:
-        raise InputError(f"{printable(path)} names no picture")
+        raise InputError(f"{where} names no picture")
+    texts, splits, groups = zip(*lines.values(), strict=True)
+    try:
+        order, num_train, num_test, num_val = splits_in_order(splits)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    notes, extra = tuple[str, ...](), dict[str, Tensor]()
     if kind is None:
-        folder = _listed(path, root, lines, class_names, exact)
+        labels, notes = _labels(texts, exact)
+        names = _class_names(where, labels, order[:num_train], class_names)
+        number = {name: label for label, name in enumerate(names)}
+        numbers = [number[labels[row]] for row in order]
+        facts: tuple[object, ...] = (labels, splits, groups)
     else:
-        folder = _listed_by_column(kind, path, root, lines, class_names, places)
-    return replace(folder, notes=(*folder.notes, *not_used(path, unused)))
+        written_at: list[Cell] = [(places[row], texts[row]) for row in order]
+        names, trained = kind.read_cells(written_at[:num_train], class_names)
+        held_out = kind.read_cells(written_at[num_train:], names)[1]
+        extra = {columns()[kind.column]: torch.cat([trained, held_out])}
+        numbers = rarest_classes(extra[columns()[kind.column]])
+        facts = (kind.column, texts, splits, groups)
+    paths = [*lines]
+    return PictureFolder(
+        root=root,
+        class_names=names,
+        paths=[paths[row] for row in order],
+        labels=numbers,
+        groups=tuple(groups[row] for row in order) if any(groups) else (),
+        num_train=num_train,
+        num_test=num_test,
+        num_val=num_val,
+        extra=extra,
+        facts=hashlib.sha256(repr(facts).encode(errors="surrogateescape")).hexdigest(),
+        notes=(*notes, *not_used(path, unused)),
+    )
 
 
 def picture_at(at: str, written: str, root: Path, named: Container[str]) -> str:
@@ -80,75 +109,26 @@ def column_in(path: Path, exact: bool) -> ColumnReader | None:
     return row
 
 
-def _listed_by_column(
-    kind: ColumnReader,
-    path: Path,
-    root: Path,
-    lines: dict[str, tuple[str, str, str]],
-    class_names: Sequence[str] | None,
-    places: Sequence[str],
-) -> PictureFolder:
-    paths, (written, splits, groups) = [*lines], zip(*lines.values(), strict=True)
-    try:
-        order, num_train, num_test, num_val = splits_in_order(splits)
-    except InputError as error:
-        raise InputError(f"{printable(path)}: {error}") from error
-    cells: list[Cell] = [(places[row], written[row]) for row in order]
-    names, trained = kind.read_cells(cells[:num_train], class_names)
-    numbers = torch.cat([trained, kind.read_cells(cells[num_train:], names)[1]])
-    facts = hashlib.sha256(
-        repr((kind.column, written, splits, groups)).encode(errors="surrogateescape")
-    )
-    return PictureFolder(
-        root=root,
-        class_names=names,
-        paths=[paths[row] for row in order],
-        labels=rarest_classes(numbers),
-        groups=tuple(groups[row] for row in order) if any(groups) else (),
-        num_train=num_train,
-        num_test=num_test,
-        num_val=num_val,
-        extra={columns()[kind.column]: numbers},
-        facts=facts.hexdigest(),
-    )
-
-
-def _listed(
-    path: Path,
-    root: Path,
-    lines: dict[str, tuple[str, str, str]],
-    class_names: Sequence[str] | None,
-    exact: bool,
-) -> PictureFolder:
-    where = printable(path)
-    paths, (written, splits, groups) = [*lines], zip(*lines.values(), strict=True)
-    (labels, notes), (given, _) = without_blanks(written), without_blanks(class_names or ())
+def _labels(texts: Sequence[str], exact: bool) -> tuple[list[str], tuple[str, ...]]:
+    labels, notes = without_blanks(texts)
     if not exact:  # "'-x" is "-x" as a spreadsheet needs it, unless there is a class "-x", too
         known = {*labels}
         labels = [label if unguarded(label) in known else unguarded(label) for label in labels]
+    return labels, notes
+
+
+def _class_names(
+    where: str, labels: Sequence[str], trained: Sequence[int], given: Sequence[str] | None
+) -> tuple[str, ...]:
+    names, _ = without_blanks(given or ())
     are_numbers = all(map(str.isdecimal, labels))
     try:
-        refuse_names(given or [*{*labels}])
-        names = given or sorted(sorted({*labels}), key=int if are_numbers else None)
-        order, num_train, num_test, num_val = splits_in_order(splits)
-    except (InputError, ValueError) as error:
+        refuse_names(names or [*{*labels}])
+    except ValueError as error:
         raise InputError(f"{where}: {error}") from error
-    trained = {labels[row] for row in order[:num_train]}
-    if strange := sorted({*labels} - trained):
+    learned = {labels[row] for row in trained}
+    if strange := sorted({*labels} - learned):
         raise InputError(f"{where}: class {printable(strange[0])!r} has no training picture")
-    if len(trained) < 2:
-        raise InputError(f"{where}: only one class, {printable(*trained)!r}; two are needed")
-    number = {name: label for label, name in enumerate(names)}
-    facts = hashlib.sha256(repr((labels, splits, groups)).encode(errors="surrogateescape"))
-    return PictureFolder(
-        root=root,
-        class_names=tuple(names),
-        paths=[paths[row] for row in order],
-        labels=[number[labels[row]] for row in order],
-        groups=tuple(groups[row] for row in order) if any(groups) else (),
-        num_train=num_train,
-        num_test=num_test,
-        num_val=num_val,
-        facts=facts.hexdigest(),
-        notes=notes,
-    )
+    if len(learned) < 2:
+        raise InputError(f"{where}: only one class, {printable(*learned)!r}; two are needed")
+    return tuple(names or sorted(sorted(learned), key=int if are_numbers else None))
