@@ -53,7 +53,9 @@ def load(path: str | Path) -> tuple[Any, dict[str, Any]]:
     texts = session.get_modelmeta().custom_metadata_map
     names = ("preprocessing", "mean", "std", "class_names", "temperature", "thresholds")
     metadata = {name: json.loads(texts[name]) for name in names if name in texts}
-    if not can_follow(metadata.get("preprocessing", {})):
+    if "preprocessing" not in metadata:
+        raise ValueError(f"{path}: it has no metadata of vitcli")
+    if not can_follow(metadata["preprocessing"]):
         raise ValueError(f"{path}: its preprocessing is not that of this recipe")
     return session, metadata
 
