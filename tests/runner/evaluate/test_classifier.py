@@ -107,11 +107,11 @@ BAD: list[tuple[Any, str]] = [
     (b"words", "text, not a picture"),
     (b"\x89PNG", "the picture is damaged"),
     *((value, f"{type(value).__name__} is no path, bytes") for value in (3, None, frozenset(), {})),
-    (io.StringIO("words"), "its file gives str, not bytes; open it with 'rb'"),
+    (io.StringIO("words"), "the file gives no bytes; open it with 'rb'"),
     (torch.zeros(8, 8, dtype=torch.uint8), r"Tensor is no path.*; type \.numpy\(\) behind"),
     (Image.new("L", (210, 10)), "210x10 has an aspect ratio"),
-    (Image.new("F", (8, 8)), "its pixels are floating-point numbers, from 0 to 0; name black"),
-    (Image.new("I", (8, 8), -1), "its pixels are more than 16 bits, from -1 to -1; name black"),
+    (Image.new("F", (8, 8)), "its pixels are floating-point numbers, from 0 to 0; train with"),
+    (Image.new("I", (8, 8), -1), "its pixels are more than 16 bits, from -1 to -1; train with"),
     *((array, "an array") for array in ARRAYS),
 ]
 
@@ -226,8 +226,8 @@ def test_warnings_of_pillow_are_silent_until_the_last_thread_is_done():
     ("options", "text"),
     [
         ({"source": "none"}, "no run is called 'none'"),
-        ({"source": None}, "NoneType is no text or path"),
-        ({"source": 5}, "int is no text or path"),
+        ({"source": None}, "NoneType names no run"),
+        ({"source": 5}, "int names no run"),
         ({"reject": 1.5}, "reject=1.5"),
         ({"reject": 0.5, "coverage": 0.9}, "exclude each other"),
         ({"fit": "zoom"}, "fit='zoom'"),

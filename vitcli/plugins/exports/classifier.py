@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from vitcli.plugins.exports import recipe
 from vitcli.runner.data.deep import is_wide
@@ -32,7 +30,18 @@ def load_onnx(
     """Return the classifier of an ONNX file; the arguments are those of ``load_classifier``."""
     if device not in ("auto", "cpu"):
         raise ConfigError(f"{path}: device {device}: an ONNX file is computed on the CPU; use auto")
-    weights, session, steps = _read(path)
+    try:
+        weights = sha256(read_bounded(path, MAX_BYTES))
+        session, steps = recipe.load(path)
+    except ImportError as error:
+        raise ConfigError(f"{path} needs onnxruntime; type: pip install onnxruntime") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except Exception as error:  # onnxruntime has kinds of its own
+        reason = printable(str(error).strip().partition("\n")[0])
+        raise InputError(f"{path}: no model of 'vitcli export --format onnx': {reason}") from error
+    if "class_names" not in steps:
+        raise InputError(f"{path}: it has no classes")
     how = steps["preprocessing"] | ({} if fit is None else {"fit": fit})
     if reject is not None and "temperature" not in steps:
         on_message(f"note: the probabilities are not calibrated: {path} has no temperature")
@@ -62,27 +71,3 @@ def load_onnx(
         threshold=threshold_of(path, steps.get("thresholds", {}), coverage),
         options=how["fit"],
     )
-
-
-def _read(path: Path) -> tuple[str, Any, dict[str, Any]]:
-    """Return the hash of a file, and session and metadata of its model, which fit together."""
-    try:
-        weights = sha256(read_bounded(path, MAX_BYTES))
-        session, steps = recipe.load(path)
-        names = steps.get("class_names", ())
-        outputs = recipe.classify(session, steps, Image.new("L", (1, 1))) if names else ()
-    except ImportError as error:
-        raise ConfigError(f"{path} needs onnxruntime; type: pip install onnxruntime") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except Exception as error:  # onnxruntime has kinds of its own
-        reason = printable(str(error).strip().partition("\n")[0])
-        raise InputError(f"{path}: no model of 'vitcli export --format onnx': {reason}") from error
-    if not names:
-        raise InputError(f"{path}: it has no classes")
-    if len(names) != len(outputs):
-        raise InputError(
-            f"{path}: its metadata name {len(names)} classes, but it has {len(outputs)} outputs;"
-            " export it again"
-        )
-    return weights, session, steps

@@ -87,8 +87,7 @@ def content_of(file: BinaryIO, name: object) -> bytes:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{printable(name)}: cannot be read: {reason}") from error
     if not isinstance(content, bytes):
-        kind = type(content).__name__
-        raise InputError(f"{printable(name)}: its file gives {kind}, not bytes; open it with 'rb'")
+        raise InputError(f"{printable(name)}: the file gives no bytes; open it with 'rb'")
     if len(content) > MAX_BYTES:
         raise InputError(f"{printable(name)}: over {MAX_BYTES >> 20} MiB; {SMALLER}")
     return content
@@ -384,9 +383,8 @@ def scaled(wide: np.ndarray, levels: tuple[float, float] | None) -> np.ndarray:
         if wide.dtype.kind == "f" or not 0 <= low <= high <= MAX_LEVEL:
             kind = "floating-point numbers" if wide.dtype.kind == "f" else "more than 16 bits"
             raise RefusedError(
-                f"its pixels are {kind}, from {low:,.10g} to {high:,.10g}; name black and white of"
-                " all pictures: train with"
-                f" -s 'data.levels=[{min(low, 0):.10g},{max(high, 1):.10g}]'"
+                f"its pixels are {kind}, from {low:,.10g} to {high:,.10g}; train with black and"
+                f" white of all pictures: -s 'data.levels=[{min(low, 0):.10g},{max(high, 1):.10g}]'"
             )
         return ((wide.astype(np.int64) + 128) // 257).astype(np.uint8)
     black, white = levels

@@ -18,21 +18,14 @@ from vitcli.runner.text import printable, quantity
 Row = Mapping[str, Any]
 OTHER = "choose another -o"
 NUM_LIKELIEST = 5
-"""Number of probabilities that people read of a picture with several labels."""
 
 
 def to_line(row: Row, form: str) -> str:
-    """Return a row on one line: line breaks in a name of a file are escaped."""
+    """Return a row on one line: CSV has escapes for a backslash and what is not printable."""
     if form == "jsonl":
         return json.dumps(row, allow_nan=False)
-    return to_csv([[escaped(value) for value in row.values()]]).rstrip("\n")
-
-
-def escaped(value: Any) -> Any:
-    """Return a value as a cell of CSV: in texts, what is not printable has a backslash."""
-    if isinstance(value, str):
-        return printable(value.replace("\\", r"\\"))
-    return cell_value(value)
+    cells = [v.replace("\\", r"\\") if isinstance(v, str) else cell_value(v) for v in row.values()]
+    return printable(to_csv([cells]).rstrip("\n"))
 
 
 def header(names: Sequence[str]) -> str:
@@ -49,8 +42,7 @@ class AnswerFile:
         resume: Whether to continue a file. A last line that was cut short is removed.
 
     Raises:
-        ConfigError: The file is there and is not to be continued, or another classifier or another
-            ``top`` made its rows.
+        ConfigError: The file is there and is not to be continued, or its answers are of others.
         InputError: The file holds something else.
     """
 
@@ -78,23 +70,20 @@ class AnswerFile:
 
     def _read(self, file: BinaryIO) -> int:
         """Take all whole lines, and return their number of bytes."""
-        size = 0
-        start = '{"file": "' if self.form == "jsonl" else header(self.columns)
+        size, is_csv = 0, self.form == "csv"
+        start = header(self.columns) + "\n" if is_csv else '{"file": "'
         for number, line in enumerate(file, start=1):
-            text = line.removesuffix(b"\n").decode(errors="replace")
+            text = line.decode(errors="replace")
+            if number == 1 and text[: len(start)] != start[: len(text)]:
+                raise InputError(f"{self.path}:1: no answer of {self.classifier.name}; {OTHER}")
             if line.endswith(b"\n"):  # else the last one was cut short
-                self._take(text, number)
+                if number > 1 or not is_csv:
+                    self._take(text[:-1], number)
                 size += len(line)
-            elif not (size or text[: len(start)] == start[: len(text)]):
-                raise InputError(f"{self.path}:1: no answer of vitcli predict; {OTHER}")
         return size
 
     def _take(self, line: str, number: int) -> None:
         place = f"{self.path}:{number}"
-        if self.form == "csv" and number == 1:
-            if line != header(self.columns):
-                raise InputError(f"{place}: the columns are not those of these answers; {OTHER}")
-            return
         try:
             row = parsed(line, self.form, self.columns)
             schema, classifier = str(row["schema"]), row["classifier"]

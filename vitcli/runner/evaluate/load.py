@@ -52,8 +52,7 @@ def load_classifier(
     options: dict[str, Any] = {"device": device, "fit": fit, "reject": reject}
     options |= {"coverage": coverage, "on_message": on_message}
     if not isinstance(source, str | os.PathLike):
-        kind = type(source).__name__
-        raise ConfigError(f"load_classifier: {kind} is no text or path that names a run or a file")
+        raise ConfigError(f"load_classifier: {type(source).__name__} names no run and no file")
     path = Path(source)
     if path.suffix in CLASSIFIERS:
         return CLASSIFIERS[path.suffix](path, **options)
@@ -68,8 +67,7 @@ def load_classifier(
 
 def require_classes(classifier: Classifier, options: Mapping[str, Any]) -> None:
     """Refuse options that are given and need a likeliest class, if a classifier has none."""
-    given = [name for name, value in options.items() if value is not None]
-    if classifier.answers and given:
+    if classifier.answers and (given := [n for n, value in options.items() if value is not None]):
         raise ConfigError(
             f"{join_words(given)}: {classifier.model} answers with"
             f" {join_words(classifier.answers)}, and has no likeliest class; leave it out"

@@ -62,10 +62,7 @@ class Predictions(NamedTuple):
 
 
 def read_predictions(path: Path, state: str, row: TaskRow) -> Any:
-    """Return ``Predictions`` in a file; ``state`` is that of the run.
-
-    Of a task that does not classify, it is a named tuple of all arrays.
-    """
+    """Return ``Predictions``, or a tuple of all arrays by name; ``state`` is that of the run."""
     try:
         arrays = read_outputs(read_bounded(path, MAX_BYTES))
         if not row.classifies:

@@ -347,11 +347,7 @@ class RunRecord:
 
     @property
     def predictions(self) -> Any:
-        """``Predictions``: stored logits (N, K) and labels (N,) of the test images, in NumPy.
-
-        Of a task that does not classify, a named tuple of what it stores, such as logits and
-        targets.
-        """
+        """``Predictions``, or a named tuple of what a task without classes stores, in NumPy."""
         from vitcli.runner.run.predictions import read_predictions
 
         place = self.folder.path / "predictions.npz"
