@@ -132,8 +132,9 @@ def test_of_bad_pictures_alone_there_is_a_row_each(run, here, form, names):
 
 
 def test_pictures_are_named_by_a_file(run, photos, environment):
-    names = [*IN_ORDER, "photos/a\nb.png"]
-    shutil.copy(IN_ORDER[0], names[-1])
+    names = [*IN_ORDER, "photos/a\nb.png", r"photos/a\nb.png", os.fsdecode(b"photos/\xff.png")]
+    for name in names[len(IN_ORDER) :]:
+        shutil.copy(IN_ORDER[0], name)
     Path("lines").write_text("\n".join([*IN_ORDER, "", "missing.png\n"]))
     Path("nul").write_bytes(b"\0".join(os.fsencode(name) for name in names))
     for file, wanted, code in (("lines", [*IN_ORDER, "missing.png"], 3), ("nul", names, 0)):
@@ -141,6 +142,9 @@ def test_pictures_are_named_by_a_file(run, photos, environment):
         assert (done, [json.loads(line)["file"] for line in out.splitlines()]) == (code, wanted)
         out = command("predict", run, "--files-from", file, "--format", "csv")[1]
         assert len(out.splitlines()) == len(wanted) + 1, "one line a row"
+        cells = [row["file"] for row in rows_of_csv(out)]
+        escaped = [r"photos/a\nb.png", r"photos/a\\nb.png", r"photos/\udcff.png"]
+        assert cells == [*wanted[: len(IN_ORDER)], *(escaped if code == 0 else wanted[-1:])]
     words = [sys.executable, "-m", "vitcli", "predict", run, IN_ORDER[0], "--format", "jsonl"]
     listed: dict[str, Any] = {"input": b"photos\n", "env": environment, "timeout": HANG}
     out = subprocess.check_output([*words, "--files-from", "-"], **listed).decode()
