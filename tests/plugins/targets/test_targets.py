@@ -158,8 +158,8 @@ def test_rows_of_a_file_are_those_of_python_and_are_continued(fit, colours, task
         assert numbers == [(answer.answers or {})["target"] for answer in answers]
     file.write_text(whole[:-20])
     said(0, *words)
-    whole, *cut = file.read_text(), *whole.splitlines()[:-1]
-    assert (whole.splitlines()[:-1], whole.count(pictures[2])) == (cut, 1)
+    kept, whole = whole.splitlines()[:-1], file.read_text()
+    assert (whole.splitlines()[:-1], whole.count(pictures[2])) == (kept, 1)
     fit(task, "other", {"train.epochs": 1, "seed": 1})
     assert f"a.{suffix}:" in said(2, "predict", "other", *words[2:])
     assert file.read_text() == whole

@@ -240,7 +240,7 @@ def _content(picture: Picture, name: str) -> Content:
     if isinstance(picture, Buffer):
         return bytes(picture)
     if hasattr(picture, "read"):
-        return content_of(picture, name)
+        return content_of(cast(BinaryIO, picture), name)
     if not isinstance(picture, np.ndarray):
         problem = f"{type(picture).__name__} is no path, bytes, file, image of Pillow or array"
         advice = "; type .numpy() behind a tensor (H, W, C)" if hasattr(picture, "numpy") else ""
