@@ -132,8 +132,9 @@ def test_of_bad_pictures_alone_there_is_a_row_each(run, here, form, names):
 
 
 def test_pictures_are_named_by_a_file(run, photos, environment):
-    names = [*IN_ORDER, "photos/a\nb.png"]
-    shutil.copy(IN_ORDER[0], names[-1])
+    names = [*IN_ORDER, "photos/a\nb.png", r"photos/a\nb.png", os.fsdecode(b"photos/\xff.png")]
+    for name in names[len(IN_ORDER) :]:
+        shutil.copy(IN_ORDER[0], name)
     Path("lines").write_text("\n".join([*IN_ORDER, "", "missing.png\n"]))
     Path("nul").write_bytes(b"\0".join(os.fsencode(name) for name in names))
     for file, wanted, code in (("lines", [*IN_ORDER, "missing.png"], 3), ("nul", names, 0)):
@@ -141,6 +142,9 @@ def test_pictures_are_named_by_a_file(run, photos, environment):
         assert (done, [json.loads(line)["file"] for line in out.splitlines()]) == (code, wanted)
         out = command("predict", run, "--files-from", file, "--format", "csv")[1]
         assert len(out.splitlines()) == len(wanted) + 1, "one line a row"
+        cells = [row["file"] for row in rows_of_csv(out)]
+        escaped = [r"photos/a\nb.png", r"photos/a\\nb.png", r"photos/\udcff.png"]
+        assert cells == [*wanted[: len(IN_ORDER)], *(escaped if code == 0 else wanted[-1:])]
     words = [sys.executable, "-m", "vitcli", "predict", run, IN_ORDER[0], "--format", "jsonl"]
     listed: dict[str, Any] = {"input": b"photos\n", "env": environment, "timeout": HANG}
     out = subprocess.check_output([*words, "--files-from", "-"], **listed).decode()
@@ -191,13 +195,17 @@ def replaced(old: str, new: str) -> Callable[[str], str]:
         ("jsonl", str, [], 2, "--resume to continue"),
         ("csv", str, ["--resume", "--reject", 0.5], 2, "a.csv:2: an answer of"),
         ("jsonl", str, ["--resume", "--fit", "pad"], 2, "a.jsonl:1: an answer of"),
-        ("csv", replaced("file,", "path,"), ["--resume"], 4, "a.csv:1: the columns"),
+        ("csv", replaced("file,", "path,"), ["--resume"], 4, "a.csv:1: no answer of run@"),
         ("csv", replaced(",1\n", ",2\n"), ["--resume"], 4, "a.csv:2: schema 2, not 1"),
         ("jsonl", replaced('"schema": 1', '"schema": 0'), ["--resume"], 4, "schema 0, not 1"),
         ("csv", replaced("photos", "a,b"), ["--resume"], 4, "a.csv:2: no answer"),
         ("jsonl", replaced("{", ""), ["--resume"], 4, "a.jsonl:1: no answer"),
         ("jsonl", replaced('"error"', '"problem"'), ["--resume"], 4, "a.jsonl:1: no answer"),
         ("jsonl", lambda text: f"[1]\n{text}", ["--resume"], 4, "a.jsonl:1: no answer"),
+        ("csv", str, ["--resume", "--top", 1], 2, "a.csv:2: --top 2, not 1"),
+        ("jsonl", str, ["--resume", "--top", 1], 2, "a.jsonl:1: --top 2, not 1"),
+        ("csv", lambda _: "my notes", ["--resume"], 4, "a.csv:1: no answer"),
+        ("jsonl", lambda _: "my notes", ["--resume"], 4, "a.jsonl:1: no answer"),
         ("csv", str, ["--resume", "--format", "jsonl"], 2, "two formats"),
         ("txt", str, ["--resume"], 2, "ends with .csv or .jsonl"),
     ],

@@ -72,7 +72,7 @@ def predict(
     from vitcli.cli.live import counted
     from vitcli.runner.data.folder import picture_files
     from vitcli.runner.evaluate.answers import AnswerFile, header, report_of, to_line
-    from vitcli.runner.evaluate.load import load_answerer, require_classes
+    from vitcli.runner.evaluate.load import load_classifier, require_classes
     from vitcli.runner.evaluate.weights import default_run
 
     exclude({"--reject": reject, "--coverage": coverage})
@@ -81,15 +81,13 @@ def predict(
     run, images = run_and_pictures("predict", [run, *(pictures or ())], needs_picture=not listed)
     notes: list[str] = []
     source = default_run().path if run is None else run
-    classifier = load_answerer(
+    classifier = load_classifier(
         source, device=device, fit=fit, reject=reject, coverage=coverage, on_message=notes.append
     )
-    options = {"--top": top, "--reject": reject, "--coverage": coverage, "-o": output}
-    for option in (name for name, value in options.items() if value is not None):
-        require_classes(classifier, option)
+    require_classes(classifier, {"--top": top})
     say(classifier.about)
     files, judged = picture_files([*images, *listed], say), (reject, coverage) != (None, None)
-    answers = AnswerFile(output, classifier.name, resume=resume) if output else None
+    answers = AnswerFile(output, classifier, top or NUM_TOP, resume=resume) if output else None
     remaining = [file for file in files if not (answers and answers.is_done(file))]
     failures: list[UserError] = [*map(InputError, answers.errors if answers else ())]
     rows: list[Mapping[str, Any]] = []

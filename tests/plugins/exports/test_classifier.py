@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from PIL import Image
 
@@ -57,6 +58,15 @@ def files(here) -> list[str]:
     return ["alpha.png", "large.jpg", "grey.webp", "deep.png", "none.png"]
 
 
+def save_with_metadata(file: str, metadata: dict[str, str]) -> None:
+    """Save a copy of model.onnx with some metadata changed, or with none."""
+    model = onnx.load("model.onnx")
+    texts = {entry.key: entry.value for entry in model.metadata_props}
+    del model.metadata_props[:]
+    onnx.helper.set_model_props(model, metadata and texts | metadata)
+    onnx.save(model, file)
+
+
 def same(one: vitcli.Prediction, other: vitcli.Prediction) -> bool:
     assert (one.file, one.accepted, one.set, one.error) == (
         other.file,
@@ -70,12 +80,14 @@ def same(one: vitcli.Prediction, other: vitcli.Prediction) -> bool:
 @pytest.mark.parametrize("options", [{}, {"reject": 0.3}, {"coverage": 0.9}, {"fit": "pad"}])
 def test_the_answers_are_those_of_the_run(exported, files, options):
     classifiers = [vitcli.load_classifier(name, **options) for name in ("run", "model.onnx")]
-    answers = [classifier(files) for classifier in classifiers]
+    floats = Image.new("F", (9, 9))
+    floats.save("float.tiff")
+    answers = [classifier([*files, floats, "float.tiff"]) for classifier in classifiers]
     assert all(map(same, *answers))
-    assert sum(bool(answer.error) for answer in answers[0]) == 1
+    assert [bool(answer.error) for answer in answers[0]] == [False] * 4 + [True] * 3
     with ThreadPoolExecutor(16) as pool:
         alone = [*pool.map(classifiers[1], files[:-1] * 8)]
-    assert all(map(same, alone, answers[0][:-1] * 8))
+    assert all(map(same, alone, answers[0][:4] * 8))
     assert classifiers[0].name != classifiers[1].name
 
 
@@ -93,12 +105,16 @@ def test_no_torch_is_needed(exported, files, environment):
     [
         ("missing.onnx", {}, "missing.onnx: cannot be read"),
         ("none.onnx", {}, "none.onnx: no model of 'vitcli export"),
+        ("foreign.onnx", {}, "it has no metadata of vitcli"),
+        ("edited.onnx", {}, "its metadata name 2 classes of 5 outputs"),
         ("model.onnx", {"device": "cuda"}, "model.onnx: device cuda"),
         ("model.onnx", {"coverage": 0.95}, "thresholds for 0.8 and 0.9"),
     ],
 )
 def test_what_is_no_classifier_is_one_line(exported, name, options, text):
     Path("none.onnx").write_text("words")
+    for file, metadata in (("foreign.onnx", {}), ("edited.onnx", {"class_names": '["a", "b"]'})):
+        save_with_metadata(file, metadata)
     with pytest.raises(vitcli.UserError) as caught:
         vitcli.load_classifier(name, **options)
     assert text in str(caught.value)

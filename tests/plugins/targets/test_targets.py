@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from tests.cli.commands import document, said, vitcli
+import vitcli
+from tests.cli.commands import document, said
+from tests.cli.commands import vitcli as command
 from tests.plugins.targets.conftest import NAMES
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.targets.measures import average_precision, best_threshold, f1_scores
 from vitcli.runner.errors import ConfigError, UserError
-from vitcli.runner.evaluate.load import load_classifier
 from vitcli.runner.experiment.build import filled_module
 from vitcli.runner.run.predictions import read_per_image
 
@@ -82,7 +83,8 @@ def test_answers_are_the_labels_that_reach_the_chosen_threshold():
     for threshold, first in ((0.5, ["red"]), (0.4, ["red", "blue"])):
         rows = task.answers(outputs, NAMES)
         assert [row["labels"] for row in rows] == [first, []]
-        assert rows[0]["probabilities"] == pytest.approx([0.6, 0.45][: len(first)])
+        assert rows[0]["probabilities"] == pytest.approx({"red": 0.6, "blue": 0.45, "green": 0.3})
+        assert [*rows[1]["probabilities"]] == ["red", "green", "blue"], "the likeliest first"
         assert task.measure(outputs)["micro_f1"] == pytest.approx(1 if threshold < 0.5 else 2 / 3)
         task.fitted = task.choose(outputs)
     assert task.fitted["threshold"] == pytest.approx(0.375)
@@ -110,8 +112,11 @@ def test_a_trained_multilabel_run_is_measured_and_answers(fit, colours):
         {label for label in wanted[name].split(";") if label} for name in names
     ]
     for row in rows:
-        assert row["probabilities"] == sorted(row["probabilities"], reverse=True)
-        assert all(share >= result["threshold"] for share in row["probabilities"])
+        likely = [n for n, share in row["probabilities"].items() if share >= result["threshold"]]
+        assert row["labels"] == likely
+        assert {*row["probabilities"]} == {*NAMES}
+    logits, targets = vitcli.load_run("run").predictions
+    assert (logits.tolist(), targets.tolist()) == (stored["logits"].tolist(), is_right.tolist())
 
 
 def test_bad_pictures_and_options_lose_no_answer(fit, colours, here):
@@ -121,19 +126,43 @@ def test_bad_pictures_and_options_lose_no_answer(fit, colours, here):
     talk = said(3, "predict", "run", colours / "0.png", "bad.png", colours / "1.png", "--json")
     assert "error: bad.png: text, not a picture" in talk
     assert "error: bad.png" in said(4, "predict", "run", "bad.png")
-    for form, first in (("csv", "file,labels,probabilities,error"), ("jsonl", '{"file": ')):
-        code, out, talk = vitcli("predict", "run", colours / "0.png", "bad.png", "--format", form)
+    for form, first in (("csv", "file,labels,probabilities,e"), ("jsonl", '{"file": ')):
+        code, out, talk = command("predict", "run", colours / "0.png", "bad.png", "--format", form)
         lines = out.splitlines()
         assert "note: labels have a probability of 0.5" in talk
         assert (code, len(lines), lines[0].startswith(first)) == (3, 2 + (form == "csv"), True)
-    with pytest.raises(UserError, match="answers with labels and probabilities"):
-        load_classifier("run")
+    with pytest.raises(UserError, match="reject: run answers with labels and probabilities"):
+        vitcli.load_classifier("run", reject=0.5)
     for option in ("--top=2", "--reject=0.5", "--coverage=0.9"):
         assert "answers with labels and probabilities, and has no" in said(
             2, "predict", "run", colours / "0.png", option
         )
     assert "no one class" in said(2, "eval", "run", "--review")
     assert "--probe learns classes" in said(2, "eval", "run", "--probe", "knn")
+
+
+@pytest.mark.parametrize(("task", "suffix"), [("multilabel", "jsonl"), ("regress", "csv")])
+def test_rows_of_a_file_are_those_of_python_and_are_continued(fit, colours, task, suffix):
+    fit(task, "run", {"train.epochs": 1})
+    pictures = [str(colours / f"{number}.png") for number in range(3)]
+    answers = vitcli.load_classifier("run", device="cpu")(pictures)
+    file = Path(f"a.{suffix}")
+    words = ("predict", "run", *pictures, "-o", file, "--resume")
+    said(0, *words)
+    whole = file.read_text()
+    if suffix == "jsonl":
+        rows = [json.loads(line) for line in whole.splitlines()]
+        assert rows == [answer.to_dict() for answer in answers]
+    else:
+        numbers = [float(line.split(",")[1]) for line in whole.splitlines()[1:]]
+        assert numbers == [(answer.answers or {})["target"] for answer in answers]
+    file.write_text(whole[:-20])
+    said(0, *words)
+    kept, whole = whole.splitlines()[:-1], file.read_text()
+    assert (whole.splitlines()[:-1], whole.count(pictures[2])) == (kept, 1)
+    fit(task, "other", {"train.epochs": 1, "seed": 1})
+    assert f"a.{suffix}:" in said(2, "predict", "other", *words[2:])
+    assert file.read_text() == whole
 
 
 def test_a_map_explains_the_class_that_is_named(fit, colours):
@@ -169,6 +198,9 @@ def test_a_trained_regression_is_measured_and_answers_in_its_unit(fit, colours, 
     measured = (error / trained) ** 2 if loss == "squared" else np.abs(error / trained)
     assert result["test_loss"] == pytest.approx(measured.mean(), rel=1e-4)
     assert result["test_r2"] > 0.8
+    numbers = vitcli.load_run("run").predictions
+    assert numbers.predictions.tolist() == stored["predictions"].tolist()
+    assert numbers.targets.tolist() == stored["targets"].tolist()
     of_images = read_per_image(run / "predictions.npz", record.task)
     assert of_images
     assert of_images.mean == pytest.approx(result["test_absolute_error"])

@@ -1,6 +1,7 @@
 """The classifier object: pictures of any source, many threads, and what is accepted."""
 
 import io
+import re
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import vitcli
@@ -71,13 +73,17 @@ def test_a_picture_has_one_answer_from_every_source(bundled, here, name):
     pixels = SOURCES[name]
     image = Image.fromarray(np.ascontiguousarray(pixels.squeeze()))
     image.save("x.png")
-    sources = ["x.png", Path("x.png"), Path("x.png").read_bytes(), image, pixels]
+    content = Path("x.png").read_bytes()
+    sources = ["x.png", Path("x.png"), content, image, pixels, bytearray(content)]
+    sources += [memoryview(content)]
     one = bundled("x.png")
     assert [*one.probabilities.values()] == sorted(one.probabilities.values(), reverse=True)
     assert sum(one.probabilities.values()) == pytest.approx(1)
-    together = bundled(sources)
-    assert [answer.file for answer in together] == ["x.png", "x.png", None, None, None]
-    for answer in (*together, *map(bundled, sources)):
+    with Path("x.png").open("rb") as file, Path("x.png").open("rb") as again:
+        alone = [*map(bundled, [*sources, file, io.BytesIO(content)])]
+        together = bundled(iter([*sources, again, io.BytesIO(content)]))
+    assert [answer.file for answer in together] == ["x.png", "x.png", *[None] * 7]
+    for answer in (*together, *alone):
         assert answer.probabilities == pytest.approx(one.probabilities, abs=1e-6)
     if pixels.ndim == 3:
         assert len(bundled(np.stack([pixels, pixels]))) == 2, "four axes are several pictures"
@@ -95,23 +101,31 @@ def test_an_image_of_pillow_is_turned_like_its_file_and_stays_as_it_is(bundled):
     assert image.size == (16, 8)
 
 
-BAD = {
-    "missing.png": "missing.png: cannot be opened",
-    b"words": "picture 1: text, not a picture",
-    b"\x89PNG": "picture 1: the picture is damaged",
-    3: "picture 1: int is no path",
-}
-BAD_ARRAYS = [GREY.astype(np.float32), GREY[..., None].repeat(2, 2), GREY[0], GREY[:0], "wide"]
+ARRAYS = [GREY.astype(np.float32), GREY[..., None].repeat(2, 2), GREY[0], GREY[:0]]
+BAD: list[tuple[Any, str]] = [
+    ("missing.png", "cannot be opened"),
+    (b"words", "text, not a picture"),
+    (b"\x89PNG", "the picture is damaged"),
+    (3, "int is no path, bytes"),
+    (None, "NoneType is no path, bytes"),
+    ({"x.png"}, "set is no path, bytes"),
+    ({"x.png": 1}, "dict is no path, bytes"),
+    (io.StringIO("words"), "the file gives no bytes; open it with 'rb'"),
+    (torch.zeros(8, 8, dtype=torch.uint8), r"Tensor is no path.*; type \.numpy\(\) behind"),
+    (Image.new("L", (210, 10)), "210x10 has an aspect ratio"),
+    (Image.new("F", (8, 8)), "its pixels are floating-point numbers, from 0 to 0; train with"),
+    (Image.new("I", (8, 8), -1), "its pixels are more than 16 bits, from -1 to -1; train with"),
+    *((array, "an array") for array in ARRAYS),
+]
 
 
-@pytest.mark.parametrize("bad", [*BAD, *BAD_ARRAYS], ids=str)
-def test_a_bad_picture_alone_raises_and_is_one_answer_among_others(bundled, bad):
-    text = "picture 1: an array" if isinstance(bad, np.ndarray) else BAD.get(bad, "aspect ratio")
-    bad = Image.new("L", (210, 10)) if isinstance(bad, str) and bad == "wide" else bad
-    with pytest.raises(vitcli.UserError, match=text):
+@pytest.mark.parametrize(("bad", "text"), BAD, ids=[text for _, text in BAD])
+def test_a_bad_picture_alone_raises_and_is_one_answer_among_others(bundled, bad, text):
+    names = (bad, bad) if isinstance(bad, str) else ("picture", "picture 1")
+    with pytest.raises(vitcli.UserError, match=f"^{names[0]}: {text}"):
         bundled(bad)
     first, second = bundled([bad, GREY])
-    assert text in first.error
+    assert re.match(f"{names[1]}: {text}", str(first.error))
     assert (first.class_name, first.probability, first.to_dict()["probabilities"]) == (
         None,
     ) * 2 + ({},)
@@ -215,6 +229,8 @@ def test_warnings_of_pillow_are_silent_until_the_last_thread_is_done():
     ("options", "text"),
     [
         ({"source": "none"}, "no run is called 'none'"),
+        ({"source": None}, "NoneType names no run"),
+        ({"source": 5}, "int names no run"),
         ({"reject": 1.5}, "reject=1.5"),
         ({"reject": 0.5, "coverage": 0.9}, "exclude each other"),
         ({"fit": "zoom"}, "fit='zoom'"),

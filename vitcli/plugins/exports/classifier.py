@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from vitcli.plugins.exports import recipe
-from vitcli.runner.data.pictures import Content, explain_errors, open_picture
+from vitcli.runner.data.deep import is_wide
+from vitcli.runner.data.pictures import Content, explain_errors, open_picture, scaled
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.classifier import Classifier, threshold_of
 from vitcli.runner.files import read_bounded, sha256
@@ -47,7 +48,10 @@ def load_onnx(
 
     def prepare(picture: Content, name: str) -> np.ndarray:
         with explain_errors(name, picture):
-            return recipe.prepare(open_picture(picture), steps | {"preprocessing": how})
+            image = open_picture(picture)
+            if is_wide(image):
+                scaled(np.asarray(image), None)  # refuses what the recipe refuses
+            return recipe.prepare(image, steps | {"preprocessing": how})
 
     def logits(inputs: Sequence[np.ndarray]) -> np.ndarray:
         rows: np.ndarray = session.run(["logits"], {"images": np.stack(inputs)})[0]

@@ -53,8 +53,13 @@ def load(path: str | Path) -> tuple[Any, dict[str, Any]]:
     texts = session.get_modelmeta().custom_metadata_map
     names = ("preprocessing", "mean", "std", "class_names", "temperature", "thresholds")
     metadata = {name: json.loads(texts[name]) for name in names if name in texts}
-    if not can_follow(metadata.get("preprocessing", {})):
+    if "preprocessing" not in metadata:
+        raise ValueError(f"{path}: it has no metadata of vitcli")
+    if not can_follow(metadata["preprocessing"]):
         raise ValueError(f"{path}: its preprocessing is not that of this recipe")
+    num_names, num_outputs = len(metadata.get("class_names", ())), session.get_outputs()[0].shape[1]
+    if num_names not in (0, num_outputs):
+        raise ValueError(f"{path}: its metadata name {num_names} classes of {num_outputs} outputs")
     return session, metadata
 
 

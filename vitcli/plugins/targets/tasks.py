@@ -99,13 +99,13 @@ class Multilabel(Task):
         )
 
     def answers(self, outputs: Outputs, class_names: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the labels that reach the threshold, the likeliest first, and probabilities."""
+        """Return labels that reach the threshold, and all probabilities, the likeliest first."""
         rows = []
         for shares in outputs["logits"].double().sigmoid().cpu():
-            order = shares.argsort(descending=True, stable=True)
-            kept = order[: int((shares >= self.threshold).sum())].tolist()
-            labels = [class_names[k] for k in kept]
-            rows.append({"labels": labels, "probabilities": shares[kept].tolist()})
+            order = shares.argsort(descending=True, stable=True).tolist()
+            probabilities = {class_names[k]: shares[k].item() for k in order}
+            labels = [name for name, share in probabilities.items() if share >= self.threshold]
+            rows.append({"labels": labels, "probabilities": probabilities})
         return rows
 
 

@@ -76,12 +76,20 @@ TURNS = {
 def picture_bytes(path: Path | str) -> bytes:
     """Return the content of a regular file, or of standard input for ``-``."""
     with _open_file(path) as file:
-        try:
-            content = file.read(MAX_BYTES + 1)
-        except OSError as error:
-            raise InputError(f"{printable(path)}: cannot be read: {error.strerror}") from error
+        return content_of(file, path)
+
+
+def content_of(file: BinaryIO, name: object) -> bytes:
+    """Return what is left to read in a file, which must be open to read bytes."""
+    try:
+        content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{printable(name)}: cannot be read: {reason}") from error
+    if not isinstance(content, bytes):
+        raise InputError(f"{printable(name)}: the file gives no bytes; open it with 'rb'")
     if len(content) > MAX_BYTES:
-        raise InputError(f"{printable(path)}: over {MAX_BYTES >> 20} MiB; {SMALLER}")
+        raise InputError(f"{printable(name)}: over {MAX_BYTES >> 20} MiB; {SMALLER}")
     return content
 
 
@@ -375,8 +383,8 @@ def scaled(wide: np.ndarray, levels: tuple[float, float] | None) -> np.ndarray:
         if wide.dtype.kind == "f" or not 0 <= low <= high <= MAX_LEVEL:
             kind = "floating-point numbers" if wide.dtype.kind == "f" else "more than 16 bits"
             raise RefusedError(
-                f"its pixels are {kind}, from {low:,.10g} to {high:,.10g}; name black and white of"
-                f" all pictures: -s 'data.levels=[{min(low, 0):.10g},{max(high, 1):.10g}]'"
+                f"its pixels are {kind}, from {low:,.10g} to {high:,.10g}; train with black and"
+                f" white of all pictures: -s 'data.levels=[{min(low, 0):.10g},{max(high, 1):.10g}]'"
             )
         return ((wide.astype(np.int64) + 128) // 257).astype(np.uint8)
     black, white = levels

@@ -4,32 +4,32 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.classifier import FIELDS, SCHEMA, Classifier
+from vitcli.runner.evaluate.classifier import LAST_FIELDS, SCHEMA, Classifier
 from vitcli.runner.files import errors_name, make_output_folder, require_utf8
-from vitcli.runner.report.report import DataTable, Fact, Field, Report, cell_value, hidden
+from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, cell_value, hidden
 from vitcli.runner.report.tables import to_csv
 from vitcli.runner.text import printable, quantity
 
 Row = Mapping[str, Any]
 OTHER = "choose another -o"
+NUM_LIKELIEST = 5
 
 
 def to_line(row: Row, form: str) -> str:
-    """Return a row on one line: line breaks in a name of a file are escaped."""
+    """Return a row on one line: CSV has escapes for a backslash and what is not printable."""
     if form == "jsonl":
         return json.dumps(row, allow_nan=False)
-    return printable(to_csv([[*map(cell_value, row.values())]]).rstrip("\n"))
+    cells = [v.replace("\\", r"\\") if isinstance(v, str) else cell_value(v) for v in row.values()]
+    return printable(to_csv([cells]).rstrip("\n"))
 
 
 def header(names: Sequence[str]) -> str:
     return to_line({name: name for name in names}, "csv")
-
-
-HEADER = header(FIELDS)
 
 
 class AnswerFile:
@@ -37,16 +37,19 @@ class AnswerFile:
 
     Args:
         path: A file that ends with .csv or .jsonl.
-        classifier: Name of the classifier that answers.
+        classifier: What answers.
+        top: Largest number of probabilities in a row.
         resume: Whether to continue a file. A last line that was cut short is removed.
 
     Raises:
-        ConfigError: The file is there and is not to be continued, or another classifier wrote it.
+        ConfigError: The file is there and is not to be continued, or its answers are of others.
         InputError: The file holds something else.
     """
 
-    def __init__(self, path: Path, classifier: str, *, resume: bool) -> None:
+    def __init__(self, path: Path, classifier: Classifier, top: int, *, resume: bool) -> None:
         self.path, self.form, self.classifier = path, path.suffix.removeprefix("."), classifier
+        self.columns = tuple(classifier.columns)
+        self.top = len(classifier.names) if classifier.answers else min(top, len(classifier.names))
         if self.form not in ("csv", "jsonl"):
             raise ConfigError(f"-o {printable(path)}: the file of answers ends with .csv or .jsonl")
         require_utf8(path)
@@ -63,45 +66,50 @@ class AnswerFile:
             size = self._read(file)
             file.truncate(size)
         if self.form == "csv" and not size:
-            self._write(HEADER)
+            self._write(header(self.columns))
 
     def _read(self, file: BinaryIO) -> int:
         """Take all whole lines, and return their number of bytes."""
-        size = 0
+        size, is_csv = 0, self.form == "csv"
+        start = header(self.columns) + "\n" if is_csv else '{"file": "'
         for number, line in enumerate(file, start=1):
+            text = line.decode(errors="replace")
+            if number == 1 and text[: len(start)] != start[: len(text)]:
+                raise InputError(f"{self.path}:1: no answer of {self.classifier.name}; {OTHER}")
             if line.endswith(b"\n"):  # else the last one was cut short
-                self._take(line[:-1].decode(errors="replace"), number)
+                if number > 1 or not is_csv:
+                    self._take(text[:-1], number)
                 size += len(line)
         return size
 
     def _take(self, line: str, number: int) -> None:
         place = f"{self.path}:{number}"
-        if self.form == "csv" and number == 1:
-            if line != HEADER:
-                raise InputError(f"{place}: the columns are not those of these answers; {OTHER}")
-            return
         try:
-            row = parsed(line, self.form)
+            row = parsed(line, self.form, self.columns)
             schema, classifier = str(row["schema"]), row["classifier"]
+            shares = row.get("probabilities") or {}
+            count = len(json.loads(shares) if isinstance(shares, str) else shares)
         except (ValueError, TypeError, csv.Error) as error:
             raise InputError(f"{place}: no answer of vitcli predict; {OTHER}") from error
         if schema != str(SCHEMA):
             raise InputError(f"{place}: schema {schema}, not {SCHEMA}; {OTHER}")
-        if classifier != self.classifier:
+        if classifier != self.classifier.name:
             raise ConfigError(
-                f"{place}: an answer of {classifier}, not of {self.classifier}: the model or an"
-                f" option differs; {OTHER}"
+                f"{place}: an answer of {classifier}, not of {self.classifier.name}: the model or"
+                f" an option differs; {OTHER}"
             )
+        if count not in (0, self.top):
+            raise ConfigError(f"{place}: --top {count}, not {self.top}; {OTHER}")
         self._count(row)
         self._done[str(row["file"])] += 1
 
     def _count(self, row: Row) -> None:
         self.errors += filter(None, [row["error"]])
-        self.num_accepted += row["accepted"] in (True, "true")
+        self.num_accepted += row.get("accepted") in (True, "true")
 
     def is_done(self, file: str) -> bool:
         """Return whether the file had a row of this picture, which counts once."""
-        name = parsed(to_line(dict.fromkeys(FIELDS, file), self.form), self.form)["file"]
+        name = parsed(to_line({"file": file}, self.form), self.form, ("file",))["file"]
         self._done[name] -= 1
         return self._done[name] >= 0
 
@@ -121,21 +129,26 @@ class AnswerFile:
         return Report(facts=facts, files=[self.path])
 
 
-def parsed(line: str, form: str) -> dict[str, Any]:
+def parsed(line: str, form: str, names: tuple[str, ...]) -> dict[str, Any]:
     """Return the fields of a line; those of CSV are texts."""
     if form == "csv":
-        return dict(zip(FIELDS, next(csv.reader([line])), strict=True))
+        return dict(zip(names, next(csv.reader([line])), strict=True))
     row = dict(json.loads(line))
-    if tuple(row) != FIELDS:
+    if tuple(row) != names:
         raise ValueError("it has other fields")
     return row
+
+
+def likeliest(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{n} {SHARE.text(p)}" for n, p in islice(shares.items(), NUM_LIKELIEST))
 
 
 def report_of(classifier: Classifier, rows: Sequence[Row], num_top: int, judged: bool) -> Report:
     """Return the answers for pictures; ``accepted`` is null unless pictures are judged."""
     run, columns = hidden(run=classifier.source), classifier.columns
     if classifier.answers:
-        fields = [Field(name, is_shown=name != "error") for name in columns]
+        texts = {"probabilities": likeliest}
+        fields = [Field(n, text=texts.get(n), is_shown=n not in LAST_FIELDS) for n in columns]
         return Report(facts=run, tables=[DataTable("pictures", fields, rows)])
     top = [
         {"file": row["file"], "class": name, "probability": share}

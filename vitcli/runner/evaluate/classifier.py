@@ -11,24 +11,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Any, TypeGuard, cast, overload
+from typing import Any, BinaryIO, TypeGuard, cast, overload
 
 import numpy as np
 from PIL import Image
 
-from vitcli.runner.data.pictures import Content, picture_bytes, quiet_pillow
+from vitcli.runner.data.pictures import Content, content_of, picture_bytes, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import sha256
 from vitcli.runner.text import join_words, printable
 
-Picture = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
-"""A file, the bytes of a file, an image of Pillow, or pixels (H, W) or (H, W, C) of 8 bits."""
+Buffer = bytes | bytearray | memoryview
+Picture = str | os.PathLike[str] | Buffer | BinaryIO | Image.Image | np.ndarray
+"""A path, the bytes of a file, an open file, an image of Pillow, or pixels (H, W) or (H, W, C) of 8
+bits."""
 SCHEMA = 1
 """Version of the fields of ``Prediction.to_dict``, and of the rows of ``vitcli predict``."""
-FIELDS = (
-    *("file", "class", "probability", "accepted", "set", "probabilities", "error"),
-    *("classifier", "schema"),
-)
+LAST_FIELDS = ("error", "classifier", "schema")
+FIELDS = ("file", "class", "probability", "accepted", "set", "probabilities", *LAST_FIELDS)
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Number of channels of an array -> what they are."""
 AHEAD = 2
@@ -66,12 +66,13 @@ class Prediction:
 
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Return the fields of the schema; ``top`` limits the number of probabilities."""
+        last = dict(zip(LAST_FIELDS, (self.error, self.classifier, SCHEMA), strict=True))
         if self.answers is not None:
-            return {"file": self.file, **self.answers, "error": self.error}
+            return {"file": self.file, **self.answers, **last}
         shares = dict(islice(self.probabilities.items(), top))
         members = None if self.set is None else [*self.set]
         values = (self.file, self.class_name, self.probability, self.accepted, members, shares)
-        return dict(zip(FIELDS, (*values, self.error, self.classifier, SCHEMA), strict=True))
+        return dict(zip(FIELDS, values, strict=False)) | last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +118,7 @@ class Classifier:
     @property
     def columns(self) -> Sequence[str]:
         """The fields of a row."""
-        return ("file", *self.answers, "error") if self.answers else FIELDS
+        return ("file", *self.answers, *LAST_FIELDS) if self.answers else FIELDS
 
     @overload  # a path is an iterable of texts, too, but one picture
     def __call__(self, pictures: Picture) -> Prediction: ...  # type: ignore[overload-overlap]
@@ -129,8 +130,9 @@ class Classifier:
         """Return the answer for a picture, or a list of answers for several pictures.
 
         Args:
-            pictures: A picture, or several: paths, bytes of picture files, images of Pillow, or
-                uint8 arrays (H, W) or (H, W, C) with 1, 3 or 4 channels.
+            pictures: A picture, or a list, tuple or iterator of several: paths, bytes of picture
+                files, files opened to read bytes, images of Pillow, or uint8 arrays (H, W) or
+                (H, W, C) with 1, 3 or 4 channels.
 
         Raises:
             UserError: A single picture cannot be read. Among several pictures, the answer for such
@@ -138,7 +140,7 @@ class Classifier:
         """
         if not _is_single(pictures):
             return [*self.stream(cast(Iterable[Picture], pictures))]
-        (prediction,) = self._answer([self._read(0, pictures)])
+        (prediction,) = self._answer([self._read(None, pictures)])
         if prediction.error:
             raise InputError(prediction.error)
         return prediction
@@ -158,10 +160,10 @@ class Classifier:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _read(self, index: int, picture: Picture) -> tuple[str | None, str, Any]:
+    def _read(self, index: int | None, picture: Picture) -> tuple[str | None, str, Any]:
         """Return file and name of a picture, and the input of the model or an error."""
         file = os.fspath(picture) if isinstance(picture, str | os.PathLike) else None
-        name = f"picture {index + 1}" if file is None else file
+        name = file or ("picture" if index is None else f"picture {index + 1}")
         try:
             with quiet_pillow():
                 return file, name, self.prepare(_content(picture, name), name)
@@ -217,8 +219,8 @@ def threshold_of(
 def _is_single(pictures: Picture | Iterable[Picture]) -> TypeGuard[Picture]:
     if isinstance(pictures, np.ndarray):
         return pictures.ndim < 4
-    is_known = isinstance(pictures, str | os.PathLike | bytes | Image.Image)
-    return is_known or not isinstance(pictures, Iterable)
+    is_known = isinstance(pictures, str | Buffer) or hasattr(pictures, "read")
+    return is_known or not isinstance(pictures, Sequence | Iterator)
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
@@ -233,11 +235,16 @@ def _num_cores() -> int:
 def _content(picture: Picture, name: str) -> Content:
     if isinstance(picture, str | os.PathLike):
         return picture_bytes(os.fspath(picture))
-    if isinstance(picture, bytes | Image.Image):
+    if isinstance(picture, Image.Image):
         return picture
+    if isinstance(picture, Buffer):
+        return bytes(picture)
+    if hasattr(picture, "read"):
+        return content_of(cast(BinaryIO, picture), name)
     if not isinstance(picture, np.ndarray):
-        kind = type(picture).__name__
-        raise InputError(f"{name}: {kind} is no path, bytes, image of Pillow or array of uint8")
+        problem = f"{type(picture).__name__} is no path, bytes, file, image of Pillow or array"
+        advice = "; type .numpy() behind a tensor (H, W, C)" if hasattr(picture, "numpy") else ""
+        raise InputError(f"{name}: {problem} of uint8{advice}")
     mode = MODES.get(1 if picture.ndim == 2 else picture.shape[-1] if picture.ndim == 3 else 0)
     if picture.dtype != np.uint8 or not mode or not picture.size:
         shape = f"{picture.dtype} {picture.shape}"

@@ -1,7 +1,7 @@
 """A classifier by its name: of a run, or of a file that a plugin reads. No torch."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ def load_classifier(
 ) -> Classifier:
     """Return a trained classifier that takes pictures and returns classes with probabilities.
 
-    An ONNX file needs onnxruntime and no torch.
+    An ONNX file needs onnxruntime and no torch. The model of a task such as ``multilabel`` returns
+    ``answers`` instead: its labels, or a number.
 
     Args:
         source: A run folder, a name under runs/, a bundled model, or an ONNX file of
@@ -50,11 +51,8 @@ def load_classifier(
         raise ConfigError(f"fit={fit!r}: it takes crop, pad or stretch")
     options: dict[str, Any] = {"device": device, "fit": fit, "reject": reject}
     options |= {"coverage": coverage, "on_message": on_message}
-    return require_classes(load_answerer(source, **options), "load_classifier")
-
-
-def load_answerer(source: str | os.PathLike[str], **options: Any) -> Classifier:
-    """Return what ``load_classifier`` returns, or the model of a task with other answers."""
+    if not isinstance(source, str | os.PathLike):
+        raise ConfigError(f"load_classifier: {type(source).__name__} names no run and no file")
     path = Path(source)
     if path.suffix in CLASSIFIERS:
         return CLASSIFIERS[path.suffix](path, **options)
@@ -62,14 +60,15 @@ def load_answerer(source: str | os.PathLike[str], **options: Any) -> Classifier:
         raise ConfigError(f"{path}: {problem}")
     from vitcli.runner.evaluate.predict import classifier_of_run  # it imports torch
 
-    return classifier_of_run(os.fspath(source), **options)
-
-
-def require_classes(classifier: Classifier, option: str) -> Classifier:
-    """Return a classifier, unless it has answers of another kind than an option needs."""
-    if classifier.answers:
-        raise ConfigError(
-            f"{option}: {classifier.model} answers with {join_words(classifier.answers)}, and has"
-            " no likeliest class"
-        )
+    classifier = classifier_of_run(os.fspath(source), **options)
+    require_classes(classifier, {"reject": reject, "coverage": coverage})
     return classifier
+
+
+def require_classes(classifier: Classifier, options: Mapping[str, Any]) -> None:
+    """Refuse options that are given and need a likeliest class, if a classifier has none."""
+    if classifier.answers and (given := [n for n, value in options.items() if value is not None]):
+        raise ConfigError(
+            f"{join_words(given)}: {classifier.model} answers with"
+            f" {join_words(classifier.answers)}, and has no likeliest class; leave it out"
+        )

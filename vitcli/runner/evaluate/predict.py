@@ -139,6 +139,7 @@ def classifier_of_run(
         on_message(f"note: the probabilities are not calibrated: {reason}")
     coverage = None if predictor.answers else coverage
     data = predictor.read_as(fit)
+    decisive = (depth_fields(data), record.result if predictor.answers else {})
     num_values = predictor.in_chans * predictor.size[0] * predictor.size[1]
     return Classifier(
         model=run.name,
@@ -152,7 +153,7 @@ def classifier_of_run(
         temperature=predictor.temperature,
         reject=reject,
         threshold=threshold_of(run.name, record.thresholds, coverage),
-        options=repr((data.fit, depth_fields(data))) if depth_fields(data) else data.fit,
+        options=repr((data.fit, *filter(None, decisive))) if any(decisive) else data.fit,
         notes=predictor.notes,
         answers=predictor.answers,
     )

@@ -22,7 +22,6 @@ UNITS: dict[str, Callable[[float], str]] = {
     "bytes": size_text,
     "share": SHARE.text,
     "probability": SHARE.text,
-    "probabilities": SHARE.text,
 }
 """How the end of a name says the unit of a number that is no row of METRICS."""
 
@@ -211,8 +210,10 @@ def csv_rows(report: Report) -> Iterator[Sequence[Any]]:
 
 def cell_value(value: Any) -> Any:
     """Return a value as a cell of CSV: a list, an object or a truth value is JSON."""
-    is_json = isinstance(value, bool | Mapping | list | tuple)
-    return json.dumps(value, default=str, ensure_ascii=False) if is_json else value
+    if not isinstance(value, bool | Mapping | list | tuple):
+        return value
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value, default=str)
 
 
 def shown_tables(report: Report) -> list[Table]:

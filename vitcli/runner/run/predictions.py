@@ -7,6 +7,7 @@ import io
 import math
 import zipfile
 import zlib
+from collections import namedtuple
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -60,10 +61,14 @@ class Predictions(NamedTuple):
     """(N,): the index of the true class."""
 
 
-def read_predictions(path: Path, state: str) -> Predictions:
-    """Return the predictions of a classifier in a file; ``state`` is that of its run."""
+def read_predictions(path: Path, state: str, row: TaskRow) -> Any:
+    """Return ``Predictions``, or a tuple of all arrays by name; ``state`` is that of the run."""
     try:
-        logits, labels = check_predictions(read_outputs(read_bounded(path, MAX_BYTES)))
+        arrays = read_outputs(read_bounded(path, MAX_BYTES))
+        if not row.classifies:
+            kind = namedtuple("Predictions", arrays)  # type: ignore[misc]
+            return kind(*(array.copy() for array in arrays.values()))
+        logits, labels = check_predictions(arrays)
     except FileNotFoundError as error:
         raise InputError(f"{path}: it is missing (the run is {state})") from error
     except (OSError, ValueError, KeyError) as error:

@@ -43,7 +43,7 @@ from vitcli.runner.text import quantity, shorten
 
 if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
-    from vitcli.runner.run.predictions import PerImage, Predictions
+    from vitcli.runner.run.predictions import PerImage
 
 State = Literal[Status, "damaged", "stale", "missing", "saved"]
 """Of a run. A trial of a study is ``missing`` before it begins, ``stale`` if its folder holds
@@ -356,12 +356,12 @@ class RunRecord:
         return first | rest
 
     @property
-    def predictions(self) -> "Predictions":
-        """The stored logits (N, K) and labels (N,) of the test images, as NumPy arrays."""
+    def predictions(self) -> Any:
+        """``Predictions``, or a named tuple of what a task without classes stores, in NumPy."""
         from vitcli.runner.run.predictions import read_predictions
 
         place = self.folder.path / "predictions.npz"
-        predictions = read_predictions(place, self.state)
+        predictions = read_predictions(place, self.state, self.task)
         try:
             self.read_images()
         except ValueError as error:
