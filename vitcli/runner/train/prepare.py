@@ -1,4 +1,4 @@
-"""The beginning of a training: everything that follows from the request, before a file is written.
+"""The beginning of a training: everything that follows from the request, before the run folder changes.
 
 Whatever can be refused is refused here. ``--dry-run`` prints the plan.
 """
@@ -128,7 +128,8 @@ def resume_experiment(
 
 
 def prepare(experiment: Experiment, request: Request, *, replay: int | None = None) -> Plan:
-    """Return the plan of a training. Nothing is written, and whatever can be refused is refused.
+    """Return the plan of a training. Nothing is written but the cache, and whatever can be
+    refused is refused.
 
     The plan continues from the newest checkpoint, or from that before the step ``replay``.
     """

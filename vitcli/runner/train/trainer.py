@@ -45,7 +45,8 @@ class Hook:
         """After each epoch: its line of metrics.jsonl is written, and a checkpoint if it was due.
 
         ``record`` is that line: ``step``, ``epoch``, ``lr``, ``train_loss`` and others. Epoch 0, of
-        a probe, has no losses. With ``trainer.last_epoch = record["epoch"]`` it was the last one.
+        a probe, has no losses. After a kill, the epochs since the last checkpoint are trained, and
+        told, again. With ``trainer.last_epoch = record["epoch"]`` it was the last one.
         """
 
     def on_end(self, trainer: "Trainer") -> None:
