@@ -80,6 +80,13 @@ def test_old_pictures_stay_in_their_split_and_new_ones_are_divided(photos):
     added = Counter(side for content, side in new.items() if content not in old)
     assert added["train"] > added["test"] >= 6
     assert added["val"] >= 5
+    tested = sum(side == "test" for side in new.values())
+    (text,) = [
+        note
+        for note in json.loads(vitcli("runs", "diff", "old", "new", "--json")[1])["notes"]
+        if "scores" in note
+    ]
+    assert f"8 pictures of 2 classes and {tested} pictures of 3 classes, of which 8 are" in text
     without = train("new", "alone")
     assert "stay" not in without
     assert {content: sides("alone")[content] for content in old} != old, "else it proves nothing"
@@ -125,6 +132,7 @@ def test_a_run_of_a_version_that_divided_pictures_alike_keeps_its_validation_pic
     assert sides("parts") == sides("whole")
     train("photos", "after", "--init", "whole")
     assert sides("after") == sides("whole")
+    assert "different test pictures" not in vitcli("runs", "diff", "whole", "after")[1]
 
 
 def test_a_run_is_measured_on_the_new_pictures_that_it_has_not_learned(photos):
