@@ -46,7 +46,7 @@ def test_every_model_on_this_machine_is_probed_and_the_best_can_be_tuned(
     found = document("--json")
     names = {row["model"] for row in found["models"]}
     assert names == {POCKET, "timm:test_vit.r160_in1k"}
-    assert any("known: it, or a run that it started from" in note for note in found["notes"])
+    assert any("known: it, or a run before it, learned" in note for note in found["notes"])
     best, other = found["models"]
     assert found["best"] == best["model"]
     assert best["accuracy"] >= other["accuracy"]

@@ -28,13 +28,8 @@ from vitcli.runner.study.significance import ALPHA, holm
 from vitcli.runner.text import Listener, interval, percent, printable, quantity, signed
 
 FOLDS, FEWEST_FOLDS = 5, 3
-LEARNED = (
-    "it, or a run that it started from, learned from these images, so its accuracy would be too"
-    " high"
-)
-UNKNOWN = (
-    "does not say which pictures it learned from; if these are among them, its accuracy is too high"
-)
+LEARNED = "it, or a run before it, learned from these images, so its accuracy would be too high"
+UNKNOWN = "does not say which pictures it learned from; if these, its accuracy is too high"
 TAKEN = ("name", "fit", "skip_bad", "allow_leaks", "corrections", "group", "folds")
 """Fields of ``data`` that the command takes; a model brings the others."""
 

@@ -320,9 +320,9 @@ class ImageArray:
             parts = iter(np.split(array, range(count, len(array), count)))
         for part in parts:
             if part.dtype.itemsize == 2:
-                for image in part if seen is not None else ():
-                    seen += finer_values(image, levels)
-                    seen += [] if levels else [("grey", image.max().item())]
+                if seen is not None:
+                    seen += [step for image in part for step in finer_values(image, levels)]
+                    seen += [] if levels else [("grey", image.max().item()) for image in part]
                 try:
                     part = np.stack([scaled(image, levels) for image in part])
                 except RefusedError as error:
