@@ -280,7 +280,7 @@ def diff(
     form: shared.Format = "text",
 ) -> None:
     """Compare the configuration, environment and results of two runs."""
-    from vitcli.runner.run.compare import compare_runs
+    from vitcli.runner.run.compare import compare_runs, describe_tests
     from vitcli.runner.run.record import load_run
 
     left, right = load_run(one), load_run(other)
@@ -291,7 +291,7 @@ def diff(
     report = Report(
         facts=[Fact(side, name, text="") for side, name in zip("ab", names, strict=True)],
         tables=[pair_table(name, pairs, names) for name, pairs in parts.items()],
-        notes=[*same, f"note: {once}"],
+        notes=[*same, *describe_tests([left, right]), f"note: {once}"],
     )
     emit_report(report, form)
 

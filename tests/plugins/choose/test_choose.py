@@ -13,6 +13,7 @@ import pytest
 import timm
 import torch
 from huggingface_hub import constants
+from PIL import Image
 
 from experiments.statistics import more_pictures
 from tests.cli import commands
@@ -21,8 +22,10 @@ from tests.plugins.weights.importing import publish
 from vitcli.core.spec import DataSpec
 from vitcli.plugins.choose.choose import divide_pictures, error_of
 from vitcli.plugins.choose.curve import LearningCurve, extrapolate, fold_probes, learning_curve
+from vitcli.plugins.choose.models import load_candidates
 from vitcli.runner.data.folds import spread
 from vitcli.runner.data.load import load_data
+from vitcli.runner.text import ignore_message
 
 document = partial(commands.document, "choose", "imagefolder:pictures")
 POCKET = "cifar10-pocket"
@@ -43,7 +46,7 @@ def test_every_model_on_this_machine_is_probed_and_the_best_can_be_tuned(
     found = document("--json")
     names = {row["model"] for row in found["models"]}
     assert names == {POCKET, "timm:test_vit.r160_in1k"}
-    assert any("known: it learned from these images" in note for note in found["notes"])
+    assert any("known: it, or a run before it, learned" in note for note in found["notes"])
     best, other = found["models"]
     assert found["best"] == best["model"]
     assert best["accuracy"] >= other["accuracy"]
@@ -60,6 +63,34 @@ def test_every_model_on_this_machine_is_probed_and_the_best_can_be_tuned(
     (following,) = found["next"]
     assert found["best"] in shlex.split(following)
     said(0, *shlex.split(following)[1:], "--dry-run")
+
+
+def test_a_run_of_some_of_these_pictures_takes_no_part(pictures, tiny, copy_of_run):
+    """They are known by their content, wherever they were, and through all runs before a run."""
+    known = copy_of_run(Path("runs/known"))
+    others = Path(shutil.copytree(pictures, "others"))
+    for path in others.rglob("*.png"):
+        Image.open(path).rotate(180).save(path)
+    new = pictures / "train" / "dark" / "new.png"
+    Image.open(new.with_name("0.png")).rotate(90).save(new)
+    for name, data in (("others", "imagefolder:others/"), ("drawn", "scenes")):
+        words = ["train", "tiny.yaml", "--data", data, "--epochs", 1, "--limit-batches", 1]
+        said(0, *words, "--name", name)
+        said(0, *words, "--name", f"{name}-after", "--init", "known")
+    data = load_data(DataSpec(name="imagefolder:pictures"))
+
+    def learned(*names: str) -> list[bool | None]:
+        models = load_candidates(names, {}, True, ignore_message)
+        return [model.has_learned(data) for model in models]
+
+    names = "known", "others", "others-after", "drawn", "drawn-after"
+    assert learned(*names) == [True, False, True, False, True]
+    (known / "split.json").unlink()
+    assert learned(*names) == [None, False, True, False, None]
+    shutil.rmtree(known)
+    assert learned(*names[1:]) == [False, True, False, None]
+    notes = document("--models", "drawn-after", "--json")["notes"]
+    assert any("drawn-after does not say which" in note for note in notes)
 
 
 def test_a_run_that_cannot_be_read_is_left_out_unless_it_is_named(pictures, copy_of_run):

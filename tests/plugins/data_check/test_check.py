@@ -114,6 +114,53 @@ def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictur
     assert [text for text in told if "no test picture of 'dark'" in text]
 
 
+@pytest.mark.parametrize(
+    ("kind", "dark", "bright", "typed", "fields"),
+    [
+        ("u4", 70_000, 90_000, [], ["data.levels=90000"]),
+        ("f4", 0.5, 0.75, [], ["data.levels=1"]),
+        ("f4", -2, 9, [], ["data.levels=[-2, 9]"]),
+        ("u2", 900, 3000, ["-s", "data.levels=1000"], ["data.levels=4095"]),
+        ("u2", 900, 3000, ["-s", "data.levels=[100,1000]"], ["data.levels=[100, 4095]"]),
+    ],
+)
+def test_one_range_reads_all_pictures_and_is_named(pictures, kind, dark, bright, typed, fields):
+    """With a few of a class that cannot be read without it, or with all of them."""
+    for number, path in enumerate(sorted(pictures.rglob("*.png"))):
+        noise = np.random.default_rng(number).random((8, 8))
+        is_wide = "bright" in path.parts or number % 2
+        top = bright if "bright" in path.parts else dark
+        pixels = (noise * top).astype(kind) if is_wide else (255 * noise).astype("u1")
+        if is_wide:
+            pixels[0, :4] = top
+        Image.fromarray(pixels.astype("i4") if kind == "u4" else pixels).save(path, "TIFF")
+    for path in [*sorted((pictures / "train" / "bright").iterdir())][:2]:
+        Image.new("L", (8, 8), 99).save(path)
+    code, out, _ = vitcli("check", "pictures", *typed, "--json")
+    assert code == 6
+    (following,) = json.loads(out)["next"]
+    words = shlex.split(following)[2:]
+    assert [word for word in words if "levels" in word] == fields
+    assert "--skip-bad" not in words
+    assert json.loads(vitcli(*words, "--json")[1])["num_unreadable"] == 0
+    for path in [*sorted((pictures / "train" / "bright").iterdir())][:2]:
+        path.unlink()
+    talk = said(4, "data", "check", "pictures", *typed)
+    assert "no picture of class 'bright' can be read" in talk
+    assert shlex.join(["-s", *fields]) in talk
+
+
+def test_pictures_that_are_left_out_are_no_problem(pictures):
+    (pictures / "train" / "dark" / "0.png").write_bytes(b"")
+    assert vitcli("check", "pictures", "--json")[0] == 6
+    code, out, _ = vitcli("check", "pictures", "--skip-bad", "--json")
+    found = json.loads(out)
+    assert (code, found["num_problems"], found["num_unreadable"]) == (0, 0, 1)
+    assert found["next"] == [
+        "vitcli train finetune --data imagefolder:pictures --skip-bad",
+    ]
+
+
 def test_pages_and_levels_that_are_not_read_are_problems_until_their_fields_are_typed(pictures):
     for path in pictures.rglob("*.png"):
         values = np.asarray(Image.open(path).convert("L")).astype("u2") * 16
@@ -127,11 +174,7 @@ def test_pages_and_levels_that_are_not_read_are_problems_until_their_fields_are_
         "the 16-bit values of 104",
     ]
     words = shlex.split(found["next"][0])[2:]
-    assert words == ["check", "pictures", "-s", "data.channels=pages"]
-    code, out, _ = vitcli(*words, "--json")
-    assert (code, len(json.loads(out)["not_read"])) == (6, 1)
-    words = shlex.split(json.loads(out)["next"][0])[2:]
-    assert words[-3:] == ["data.channels=pages", "-s", "data.levels=4095"]
+    assert words[-4:] == ["-s", "data.channels=pages", "-s", "data.levels=4095"], "all at once"
     code, out, _ = vitcli(*words, "--json", "--page", "page.html")
     found = json.loads(out)
     assert (code, found["num_problems"], found["not_read"]) == (0, 0, [])

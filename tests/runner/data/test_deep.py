@@ -34,7 +34,9 @@ def tiff(*pages: Image.Image, **options) -> bytes:
     return file.getvalue()
 
 
-def raw_tiff(values: np.ndarray, *, photometric: int = 1, kind: int = 1) -> bytes:
+def raw_tiff(
+    values: np.ndarray, *, photometric: int = 1, kind: int = 1, extra: tuple[int, ...] = ()
+) -> bytes:
     """Return a TIFF file of values (channels, H, W), stored one channel after the other."""
     channels, height, width = values.shape
     size = values.nbytes // channels
@@ -42,6 +44,7 @@ def raw_tiff(values: np.ndarray, *, photometric: int = 1, kind: int = 1) -> byte
         *[(256, (width,)), (257, (height,)), (258, (8 * values.itemsize,) * channels)],
         *[(259, (1,)), (262, (photometric,)), (277, (channels,)), (278, (height,)), (284, (2,))],
         *[(273, tuple(range(channels))), (279, (size,) * channels), (339, (kind,) * channels)],
+        *([(338, extra)] if extra else []),
     ]
     tags.sort()
     end = 8 + 2 + 12 * len(tags) + 4
@@ -107,6 +110,7 @@ NOISE = np.arange(6 * SIDE * SIDE).reshape(6, SIDE, SIDE)
     ("content", "fields", "reason"),
     [
         (raw_tiff(NOISE.astype("u2")), {}, "6 channels of 16-bit whole .* save each channel"),
+        (raw_tiff(NOISE[:3].astype("u2"), extra=(0, 0)), {}, "3 channels of 16-bit whole numbers"),
         (raw_tiff(NOISE[:1].astype("f8"), kind=3), {}, "1 channel of 64-bit floating-point"),
         (raw_tiff(NOISE[:3].astype("u2"), photometric=2), {}, "colours with more than 8 bits"),
         (raw_tiff(NOISE.astype("u2"))[:100], {}, "damaged or cut short"),
@@ -222,6 +226,36 @@ def test_what_is_not_read_is_noted_with_the_field_to_type(content, fields, expec
         assert len(told) == len(expected)
         for text, pattern in zip(told, expected, strict=True):
             assert re.search(pattern, text)
+
+
+FINE = tiff(Image.fromarray(4 * np.arange(1024, dtype="u2").reshape(32, 32)))
+BRIGHT = tiff(Image.fromarray(64 * np.arange(1024, dtype="u2").reshape(32, 32)))
+
+
+@pytest.mark.parametrize(
+    ("content", "fields", "step"),
+    [
+        (FINE, {"levels": 4095}, "16"),
+        (FINE, {"levels": [2000, 4096]}, "8.19"),
+        (FINE, {"levels": [3100, 4095]}, None),
+        (FINE, {}, None),
+        (BRIGHT, {}, "256"),
+        (tiff(flat(1000)), {"levels": 4095}, None),
+        (
+            tiff(Image.fromarray(np.linspace(0, 1, 1024, dtype="f4")[None].repeat(64, 0))),
+            {"levels": 1},
+            "0.00391",
+        ),
+    ],
+)
+def test_values_that_differ_within_a_level_are_noted_once(content, fields, step, tmp_path):
+    spec = DataSpec(name=folder(tmp_path / "p", content), allow_leaks=True, **fields)
+    told: list[str] = []
+    load_data(spec, on_message=told.append)
+    found = [
+        re.search(r"10 pictures become 256 levels.* below (\S+) vanish", text) for text in told
+    ]
+    assert [match[1] for match in found if match] == ([] if step is None else [step])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Folds: equal parts by content, copies together, each run on its own part."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from PIL import Image
 from tests.runner.data.conftest import add, draw_pets, load, spec
 from tests.runner.train.conftest import train
 from vitcli.core.data.source import DataSet, Images
+from vitcli.runner.data.arrays import hold_out
 from vitcli.runner.data.folds import hold_out_groups
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.engines.worker import SharedData
@@ -82,6 +85,46 @@ def test_pictures_that_all_look_alike_are_divided_all_the_same(tmp_path):
             shot = (scene + generator.integers(0, 20, scene.shape)).astype(np.uint8)
             Image.fromarray(shot).save(folder / f"{i}.png")
     assert torch.bincount(fold(tmp_path / "camera", 0).test.labels).tolist() == [2, 2]
+
+
+def as_they_are(picture: Image.Image) -> Image.Image:
+    return picture
+
+
+def turned(picture: Image.Image) -> Image.Image:
+    return picture.rotate(90)
+
+
+def saved_again(picture: Image.Image) -> Image.Image:
+    smooth = Image.fromarray(np.array(picture.resize((60, 60))) // 2 + 40)
+    return smooth.resize(picture.size)
+
+
+@pytest.mark.parametrize("change", [as_they_are, turned, saved_again])
+def test_validation_pictures_look_like_no_training_picture(pets, change):
+    """As in the held-out fifth. Of pictures that all differ, the first of each class are taken."""
+    plain = load(pets, val_split=0.3)
+    assert plain.data_hash == load(pets).data_hash
+    _, first = hold_out(load(pets).train, len(plain.val))
+    assert plain.val.names == first.names
+    for path in sorted(pets.rglob("*.png")):
+        for number in range(2):
+            change(Image.open(path)).save(path.with_name(f"{number}again-{path.name}"))
+    whole = load(pets)
+    _, first = hold_out(whole.train, round(0.3 * len(whole.train)))
+    data = load(pets, val_split=0.3)
+
+    def is_on_one_side(names) -> bool:
+        pairs = ((name, re.sub(".again-", "", name)) for name in names)
+        return all((other in names) or (other in whole.test.names) for _, other in pairs)
+
+    assert not is_on_one_side(first.names), "else it proves nothing"
+    assert is_on_one_side(data.val.names)
+    assert is_on_one_side(data.train.names)
+    assert {*data.train.names} | {*data.val.names} == {*whole.train.names}
+    assert len(data.val) == pytest.approx(len(first), abs=2)
+    assert data.val.labels.unique().tolist() == [0, 1]
+    assert data.data_hash != whole.data_hash, "another split is other images"
 
 
 def test_a_class_with_fewer_different_pictures_than_folds_is_refused(pets):

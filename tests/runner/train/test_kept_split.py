@@ -13,6 +13,7 @@ from PIL import Image
 from tests.cli.commands import said, vitcli
 from tests.runner.data.conftest import add
 from vitcli.core.spec import DataSpec
+from vitcli.runner.data import folds
 from vitcli.runner.data.load import load_data
 from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.run.folder import RunDir
@@ -79,6 +80,13 @@ def test_old_pictures_stay_in_their_split_and_new_ones_are_divided(photos):
     added = Counter(side for content, side in new.items() if content not in old)
     assert added["train"] > added["test"] >= 6
     assert added["val"] >= 5
+    tested = sum(side == "test" for side in new.values())
+    (text,) = [
+        note
+        for note in json.loads(vitcli("runs", "diff", "old", "new", "--json")[1])["notes"]
+        if "scores" in note
+    ]
+    assert f"8 pictures of 2 classes and {tested} pictures of 3 classes, of which 8 are" in text
     without = train("new", "alone")
     assert "stay" not in without
     assert {content: sides("alone")[content] for content in old} != old, "else it proves nothing"
@@ -103,6 +111,28 @@ def test_a_run_that_kept_a_split_continues_and_is_measured_without_the_old_run(p
     said(0, "runs", "verify", "parts")
     said(0, "runs", "rm", "parts", "--yes")
     assert not Path("runs/parts").exists()
+
+
+def test_a_run_of_a_version_that_divided_pictures_alike_keeps_its_validation_pictures(
+    photos, monkeypatch
+):
+    for path in sorted(photos.rglob("*.png"))[::2]:
+        Image.open(path).rotate(90).save(path.with_name(f"turned-{path.name}"))
+    with monkeypatch.context() as earlier:
+        earlier.setattr(folds, "alike_together", lambda train, val, *others: val)
+        train("photos", "whole", "--epochs", "2")
+        train("photos", "parts", "--epochs", "2", "--stop-after", "1")
+    train("photos", "today")
+    assert sides("today") != sides("whole"), "else it proves nothing"
+    said(0, "train", "--resume", "parts")
+    code, out, talk = vitcli("eval", "parts", "--split", "val", "--json")
+    assert (code, "other images" in talk) == (0, False)
+    whole = json.loads(Path("runs/whole/result.json").read_text())
+    assert json.loads(out)["val_accuracy"] == whole["val_accuracy"]
+    assert sides("parts") == sides("whole")
+    train("photos", "after", "--init", "whole")
+    assert sides("after") == sides("whole")
+    assert "different test pictures" not in vitcli("runs", "diff", "whole", "after")[1]
 
 
 def test_a_run_is_measured_on_the_new_pictures_that_it_has_not_learned(photos):

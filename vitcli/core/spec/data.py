@@ -211,12 +211,14 @@ class DataSpec(Spec):
     a channel, and a list such as [0, 2] these pages, from 0. Unset reads RGB."""
     levels: Levels | None = None
     """Values of black and white in pictures with more than 8 bits, the same for all; one number is
-    white, and 0 black. Unset takes 0 and 65535. Values outside become black or white; a picture
-    with more than 1 % above white is refused."""
+    white, and 0 black. Unset takes 0 and 65535. The values are read with 256 levels from black to
+    white. Values outside become black or white; a picture with more than 1 % above white is
+    refused."""
     val_split: Annotated[int | float, AfterValidator(_count_or_share)] = Field(0, ge=0)
     """Number of training images held out for validation, or their share below 1; the same share of
-    each class, chosen by content. 0 holds out none. If your own pictures have a validation split of
-    exactly this number, or of any with a share, it is used instead."""
+    each class, chosen by content. 0 holds out none. Own pictures that look alike are on one side.
+    If your own pictures have a validation split of exactly this number, or of any with a share, it
+    is used instead."""
     folds: int | None = Field(None, ge=2, le=1000)
     """Number K of equal parts of the images: the run with seed s tests on part s mod K, and trains
     on the others. In a folder without test pictures, all pictures are divided; otherwise the

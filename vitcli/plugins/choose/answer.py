@@ -28,7 +28,8 @@ from vitcli.runner.study.significance import ALPHA, holm
 from vitcli.runner.text import Listener, interval, percent, printable, quantity, signed
 
 FOLDS, FEWEST_FOLDS = 5, 3
-LEARNED = "it learned from these images, so its accuracy would be too high"
+LEARNED = "it, or a run before it, learned from these images, so its accuracy would be too high"
+UNKNOWN = "does not say which pictures it learned from; if these, its accuracy is too high"
 TAKEN = ("name", "fit", "skip_bad", "allow_leaks", "corrections", "group", "folds")
 """Fields of ``data`` that the command takes; a model brings the others."""
 
@@ -61,7 +62,7 @@ def choose_model(
         told.add(text)
 
     pictures: Pictures | None = None
-    probed, left_out = list[Probed](), dict[str, str]()
+    probed, left_out, unknown = list[Probed](), dict[str, str](), list[str]()
     for candidate in load_candidates(names, left_out, offline, on_message):
         wanted = candidate.preprocessing(asked, changes)
         data = load_data(wanted, data_dir=data_dir, offline=offline, on_message=tell_once)
@@ -70,9 +71,12 @@ def choose_model(
                 f"{printable(data.name)}: its column {column.column!r} has no classes to choose by;"
                 f" to train with it, type: -s task.name={column.task}"
             )
-        if candidate.has_learned(data):
+        has_learned = candidate.has_learned(data)
+        if has_learned:
             left_out[candidate.name] = LEARNED
             continue
+        if has_learned is None:
+            unknown.append(candidate.name)
         if pictures is None:
             pictures = divide_pictures(data, asked, folds, limit_batches, data_dir)
         probed.append(probe(candidate, pictures, pictures.seen_by(data), where, on_stage))
@@ -100,6 +104,7 @@ def choose_model(
             " Those of the differences hold together, for all pairs of models.",
             *([is_chosen] if len(probed) > 1 else []),
             *(f"left out: {name}: {reason}" for name, reason in left_out.items()),
+            *(f"{name} {UNKNOWN}" for name in unknown),
         ],
         next=[_following(best.candidate, changes, data_dir, has_leaks=bool(data.leaks))],
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -17,6 +18,7 @@ from vitcli.runner.experiment.build import encoder_of
 from vitcli.runner.experiment.family import split_published
 from vitcli.runner.run.folder import RunDir, bundled_models, find_run, list_runs
 from vitcli.runner.run.record import read_record
+from vitcli.runner.run.split import read_sides
 from vitcli.runner.text import Listener, size_text
 
 
@@ -49,12 +51,30 @@ class Candidate:
     def encoder(self) -> ImageModel:
         return encoder_of(self.spec, self.module)
 
-    def has_learned(self, data: DataSet) -> bool:
-        """Return whether it was trained on the labels of this data set."""
-        if self.run is None or not self.spec.task.row.uses_labels:
-            return False
-        is_same = read_record(self.run).data_hash == data.data_hash
-        return is_same or self.spec.data.name == data.name
+    def has_learned(self, data: DataSet) -> bool | None:
+        """Return whether it, or a run that it started from, was trained on the labels of these
+        training images; None if the runs do not say which pictures they learned from.
+        """
+        run, later = self.run, list[Path]()
+        while run is not None and run.path not in later:
+            try:
+                spec = run.spec()
+                if spec.task.row.uses_labels:
+                    sides = read_sides(run) if data.contents else None
+                    if read_record(run).data_hash == data.data_hash:
+                        return True
+                    if sides is not None:  # also of the runs that this one started from
+                        return any(sides.get(data.contents[n]) == "train" for n in data.train.names)
+                    if spec.data.name == data.name:
+                        return True
+                    if data.contents and own_path(spec.data.name):
+                        return None
+                later.append(run.path)
+                init = spec.train.init
+                run = None if init is None or split_published(init) else find_run(init)
+            except UserError:
+                return None
+        return False
 
 
 def known_models() -> list[str]:

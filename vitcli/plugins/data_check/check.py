@@ -2,6 +2,7 @@
 
 import io
 import os
+import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from vitcli.runner.data.arrays import Size, require_memory
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import CORRECTIONS
-from vitcli.runner.data.deep import Seen, notes_on
+from vitcli.runner.data.deep import Seen, next_fields, note_on_levels, notes_on
 from vitcli.runner.data.extras import images_by_class
 from vitcli.runner.data.folds import keep_sides
 from vitcli.runner.data.labels import names_alike
@@ -26,12 +27,13 @@ from vitcli.runner.data.listing import PictureFolder, divided, group_of
 from vitcli.runner.data.near_copies import MOST_PAIRS, content_digests, pairs_alike
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.experiment.config import typed_changes
 from vitcli.runner.files import require_replaceable
 from vitcli.runner.report.pages import data_uri, render
 from vitcli.runner.report.tables import to_csv
 from vitcli.runner.run.folder import find_run
 from vitcli.runner.run.split import Sides, read_sides
-from vitcli.runner.text import Listener, printable
+from vitcli.runner.text import Listener, ignore_message, listed, printable
 
 MOST_SHOWN = 100
 TITLE = ": pictures checked by vitcli</title>"
@@ -68,6 +70,8 @@ class FolderCheck:
     images: Images
     notes: Mapping[str, Mapping[str, Any]]
     """What the files hold that is not read, and the fields that would read it."""
+    fields: Mapping[str, Any]
+    """All fields that would read more."""
     is_compared: bool
     """Whether pictures that look alike were searched for; too many pictures take too long."""
     known: Mapping[str, str]
@@ -97,7 +101,7 @@ class FolderCheck:
     def listed(self) -> dict[str, Sequence[str]]:
         """Return the problems of pictures and classes that are no pairs of pictures."""
         return {
-            "Pictures that cannot be read": self.unreadable,
+            "Pictures that cannot be read": [] if self.folder.data.skip_bad else self.unreadable,
             "Classes without test pictures": self.untested,
             "Held-out pictures that the run was trained on": self.seen,
             "Classes whose names look alike": [f"{a} and {b}" for a, b in self.names_alike],
@@ -168,9 +172,18 @@ def check_folder(
     require_memory(len(folder.paths), folder.in_chans, size)
     seen = Seen()
     images, failures = picture_reader.read_labelled(folder, size, folder.in_chans, on_message, seen)
+    for note in note_on_levels(seen):
+        on_message(note)
     groups = group_of(folder, folder.data.group)
     digests = content_digests(folder, failures)
-    train, test, val, pairs = picture_reader.split_folder(folder, images, digests, groups)
+    fields = _fields_needed(folder, size, seen)
+    try:
+        train, test, val, pairs = picture_reader.split_folder(folder, images, digests, groups)
+    except InputError as error:
+        if not failures:
+            raise
+        advice = f"\nTo read them, type: {shlex.join(typed_changes(fields))}" if fields else ""
+        raise InputError(f"{error}:\n{listed([*failures.values()])}{advice}") from error
     contents = picture_reader.contents_of(folder, digests)
     known = {name: kept[content] for name, content in contents.items() if content in kept}
     if known and folder.num_test is None:
@@ -206,9 +219,21 @@ def check_folder(
         unreadable=list(failures.values()),
         pairs=pairs,
         notes=notes_on(seen),
+        fields=fields,
         is_compared=is_compared,
         known=known,
     )
+
+
+def _fields_needed(folder: PictureFolder, size: Size, seen: Seen) -> dict[str, Any]:
+    """Return the fields that would read more; with some of them, others may be needed, too."""
+    fields: dict[str, Any] = {}
+    while (more := next_fields(seen)) and fields != fields | more:
+        fields |= more
+        spec = folder.data.replace(**{name.removeprefix("data."): fields[name] for name in fields})
+        again, seen = picture_reader.read_as(spec, folder), Seen()
+        picture_reader.read_labelled(again, size, again.in_chans, ignore_message, seen)
+    return fields
 
 
 def refuse_other_files(page: Path | None, leave_out: Path | None) -> None:

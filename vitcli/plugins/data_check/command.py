@@ -12,7 +12,7 @@ from typer import Argument, Option
 from vitcli.cli import complete
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.data import class_counts, size_of
-from vitcli.cli.options import Format, Sets, with_code, with_example
+from vitcli.cli.options import Format, Sets, SkipBad, with_code, with_example
 from vitcli.runner.errors import CheckError, ConfigError
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, facts_of, hidden
 from vitcli.runner.text import quantity
@@ -60,6 +60,7 @@ def check(
         ),
     ] = None,
     changes: Sets = None,
+    skip_bad: SkipBad = False,
     form: Format = "text",
 ) -> None:
     """Look for problems of your own pictures before a training.
@@ -85,7 +86,9 @@ def check(
     fields = parse_sets(changes)
     if strange := sorted(fields.keys() - {f"data.{field}" for field in FIELDS}):
         raise ConfigError(f"-s {strange[0]}: data check takes data.{', data.'.join(FIELDS)}")
-    spec = load_experiment("finetune", {"data.name": name, **fields}).spec.data
+    spec = load_experiment(
+        "finetune", {"data.name": name, "data.skip_bad": skip_bad, **fields}
+    ).spec.data
     found = checked.check_folder(read_as(spec, list_pictures(name)), say, kept)
     if page is not None:
         with files.errors_name(page):
@@ -113,14 +116,12 @@ def command_after(
     from vitcli.runner.data.extras import column_of
     from vitcli.runner.experiment.config import typed_changes, typed_command
 
-    changes = typed_changes(fields)
-    of_run = ["--against", against] if against else []
-    if more := next(filter(None, found.notes.values()), {}):  # the next one, when these are read
-        words = [*typed_command("data check", folder), *changes, *typed_changes(more)]
-        return shlex.join([*words, *of_run])
-    if found.left_out and leave_out is None:
-        words = typed_command("data check", folder, "--leave-out", "copies.csv")
-        return shlex.join([*words, *changes, *of_run])
+    changes = typed_changes({**fields, **found.fields})
+    more = ["--against", against] if against else []
+    more += ["--skip-bad"] if found.folder.data.skip_bad else []
+    if found.fields or (found.left_out and leave_out is None):
+        left = [] if found.fields else ["--leave-out", "copies.csv"]
+        return shlex.join([*typed_command("data check", folder, *left), *changes, *more])
     column = column_of(found.folder.extra)
     preset = "finetune" if found.folder.in_chans in (1, 3) and not column else "quickstart"
     words = [*typed_command("train", preset, "--data", name), *changes]

@@ -38,7 +38,10 @@ def review_report(
     name = found.spec.data.name
     if name.startswith("imagefolder:") and (root := own_path(name, common["data_dir"])):
         splits = [path for path in sorted(root.iterdir()) if split_of(path.name) == "test"]
-        pictures = shlex.quote(str(next((path for path in splits if path.is_dir()), root)))
-        command = f"{found.run.command('predict')} {pictures} --reject 0.8 --format csv"
-        report = replace(report, next=[*report.next, command])
+        pictures = next((path for path in splits if path.is_dir()), root)
+        words = [str(pictures), "--reject", "0.8", "--format", "csv"]
+        command = f"{found.run.command('predict')} {shlex.join(words)}"
+        seen = f"{root} holds training pictures: name new ones to see how sure the answers are"
+        notes = [*report.notes, *([seen] if pictures == root else [])]
+        report = replace(report, notes=notes, next=[*report.next, command])
     return report, accuracy

@@ -1,7 +1,7 @@
 """What a picture file holds beyond one page of three colours with 8 bits, and what is not read."""
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ MOST_COUNTED = 1000
 MAX_LEVEL = 2**16 - 1
 WHITES = (255, 1023, 4095, 16383)
 """Largest values of cameras with 8, 10, 12 and 14 bits."""
+NUM_LEVELS, MOST_SAMPLED = 2**8, 2**16
 REMEDY = "save each channel as a grey page of 8, 16 or 32 bits (data.channels)"
 NOTES = {
     "pages": "only the first page is read of {count} with up to {most:,}; to read each page as a"
@@ -38,11 +39,16 @@ NOTES = {
 }
 """What a picture holds that is not read -> the note on it."""
 Seen = list[tuple[str, float]]
-"""A key of ``NOTES``, or white for what a file calls so, with a number, for each picture."""
+"""A key of ``NOTES``, or white for what a file calls so, with a number, for each picture; the step
+of ``finer_values``; and the range, two levels that would read a refused picture."""
 
 
 class RefusedError(Exception):
-    """A reason for refusing a picture, without its name."""
+    """A reason for refusing a picture, without its name, and the ``data.levels`` that read it."""
+
+    def __init__(self, reason: str, levels: tuple[float, ...] = ()) -> None:
+        super().__init__(reason)
+        self.levels = levels
 
 
 def depth_fields(data: DataSpec) -> dict[str, Any]:
@@ -75,13 +81,18 @@ def pages_of(image: Image.Image) -> list[int]:
     return pages
 
 
+def num_samples(image: Image.Image) -> int:
+    return int(image.tag_v2.get(SAMPLES, 1)) if isinstance(image, TiffImageFile) else 1
+
+
 def look_at(image: Image.Image, is_deep_png: bool, data: DataSpec) -> Seen:
     """Return what a loaded page has that is not read; refuse a page that would be read wrong."""
     tags: Mapping[int, Any] = image.tag_v2 if isinstance(image, TiffImageFile) else {}
     seen = Seen()
-    if (channels := tags.get(SAMPLES, 1)) > len(image.getbands()):
+    if (channels := num_samples(image)) > len(image.getbands()):
         seen.append(("channels", channels))
     if is_wide(image):
+        seen += finer_values(np.asarray(image), data.levels)
         if data.levels is None:
             seen.append(("grey", np.asarray(image).max().item()))
             seen.append(("white", int(np.max(tags.get(MOST_VALUE, 0)))))
@@ -90,6 +101,25 @@ def look_at(image: Image.Image, is_deep_png: bool, data: DataSpec) -> Seen:
             raise RefusedError(f"colours with more than 8 bits cannot be read exactly; {REMEDY}")
         seen.append(("colour", 256 * np.asarray(image.convert("RGB")).max().item() + 255))
     return seen
+
+
+def finer_values(values: np.ndarray, levels: tuple[float, float] | None) -> Seen:
+    """Return the step from one pixel value to the next if the values differ more finely."""
+    black, white = levels or (0, MAX_LEVEL)
+    some = values.ravel()[:: 1 + values.size // MOST_SAMPLED]
+    is_finer = len(np.unique(some[(some >= black) & (some <= white)])) > NUM_LEVELS
+    return [("step", (white - black) / NUM_LEVELS)] if is_finer else []
+
+
+def note_on_levels(seen: Sequence[tuple[str, float]]) -> list[str]:
+    steps = [number for kind, number in seen if kind == "step"]
+    is_noted = any("data.levels" in fields for fields in notes_on(seen).values())
+    note = (
+        f"note: the values of {quantity(len(steps), 'picture')} become {NUM_LEVELS} levels from"
+        f" black to white, so differences below {max(steps, default=0):.3g} vanish; a narrower"
+        " range shows finer ones: -s 'data.levels=[BLACK,WHITE]'"
+    )
+    return [note] if steps and not is_noted else []
 
 
 def describe_tiff(content: bytes) -> str:
@@ -125,3 +155,15 @@ def notes_on(seen: Iterable[tuple[str, float]]) -> dict[str, dict[str, Any]]:
             fields["pages"] = {"data.channels": "pages"}
         notes[note] = fields.get(kind, {})
     return notes
+
+
+def next_fields(seen: Sequence[tuple[str, float]]) -> dict[str, Any]:
+    """Return fields that would read more of pictures: levels for all refused ones, or of a note."""
+    limits = [number for kind, number in seen if kind == "range"]
+    if not limits:
+        return next(filter(None, notes_on(seen).values()), {})
+    black, white = min(limits), max(limits)
+    if isinstance(white, int):
+        white = next(each for each in (*WHITES, white) if each >= white)
+    black, white = (int(level) if level % 1 == 0 else level for level in (black, white))
+    return {"data.levels": [black, white] if black else white}

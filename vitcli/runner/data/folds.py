@@ -9,6 +9,7 @@ Axes: N images, C channels, H W pixels.
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from vitcli.core.data.source import DataSet, Images, together
 from vitcli.runner.data.arrays import canonical_order, pixel_digests
-from vitcli.runner.data.near_copies import pairs_alike
+from vitcli.runner.data.near_copies import near_copies, pairs_alike
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import quantity
 
@@ -152,6 +153,30 @@ def hold_out_groups(
             " pictures; add groups to the classes"
         )
     return torch.from_numpy(out[groups])
+
+
+def alike_together(
+    train: Images, val: Images, class_names: Sequence[str], contents: Mapping[str, str]
+) -> Images:
+    """Return ``val``, or about as many others of both if some of them look like training images.
+
+    Then images that look alike are on one side, see ``linked_images``, unless a class has too few.
+    ``contents`` are those of the data set.
+    """
+    images = together(train, val)
+    is_divided = {*pixel_digests(train.pixels)} & {*pixel_digests(val.pixels)} or (
+        len(images) <= MOST_COMPARED and near_copies(val.pixels, train.pixels, in_colour=False)
+    )
+    if not is_divided:
+        return val
+    with suppress(InputError):
+        groups, _ = linked_images(images, class_names, 2, {})
+        group_of = dict(zip(images.names, groups.tolist(), strict=True))
+        last_first = sorted(images.names, key=contents.__getitem__, reverse=True)
+        first = {group_of[name]: contents[name] for name in last_first}
+        groups_of = {name: first[group] for name, group in group_of.items()}
+        return images[hold_out_groups(images, len(val) / len(images), groups_of)]
+    return val
 
 
 def keep_sides(

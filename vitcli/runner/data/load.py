@@ -90,24 +90,40 @@ def _hold_out_val(
     """Return the data set with about ``count`` validation images, those of ``sides`` among them.
 
     Of the new pictures, the same share is held out. If no known or new picture can be, the training
-    images are divided as if all were new.
+    images are divided as if all were new. Other images than ``hold_out`` takes change the hash.
     """
     images = data.train
     train, val = _held_out(images, count, groups)
-    is_new = torch.tensor([sides.get(name) not in ("train", "val") for name in images.names])
-    if is_new.all():
+    if not data.contents:
         return replace(data, train=train, val=val)
-    new = images[is_new]
-    share = min(round(count * len(new) / len(images)), len(new) - len(new.labels.unique()))
-    chosen = {*_held_out(new, share, groups)[1].names} if share else set()
+    is_new = torch.tensor([sides.get(name) not in ("train", "val") for name in images.names])
+    new, share = images[is_new], count
+    if len(new) < len(images):
+        share = min(round(count * len(new) / len(images)), len(new) - len(new.labels.unique()))
+    chosen = _chosen_for_val(data, new, share, groups) if share else set()
     is_val = torch.tensor([sides.get(n) == "val" or n in chosen for n in images.names])
     is_val &= torch.isin(images.labels, images.labels[~is_val])  # a class keeps training images
-    names = {*images[is_val].names}
-    if not names or names == {*val.names}:
+    names = {*images[is_val].names} or _chosen_for_val(data, images, count, groups)
+    if names == {*val.names}:
         return replace(data, train=train, val=val)
+    is_val = torch.tensor([name in names for name in images.names])
     parts = data.data_hash, sorted(data.contents[name] for name in names)
     data_hash = sha256(repr(parts).encode())
     return replace(data, train=images[~is_val], val=images[is_val], data_hash=data_hash)
+
+
+def _chosen_for_val(
+    data: DataSet, images: Images, count: int, groups: Mapping[str, str]
+) -> set[str]:
+    """Return the names of the images to hold out. Those that look alike are on one side, but not
+    with folds, whose data hash is the same for each seed.
+    """
+    train, val = _held_out(images, count, groups)
+    if not groups and not (data.spec and data.spec.folds):
+        from vitcli.runner.data.folds import alike_together
+
+        val = alike_together(train, val, data.class_names, data.contents)
+    return {*val.names}
 
 
 def _held_out(images: Images, count: int, groups: Mapping[str, str]) -> tuple[Images, Images]:

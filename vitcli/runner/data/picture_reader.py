@@ -28,7 +28,13 @@ from vitcli.runner.data import arrays
 from vitcli.runner.data.cache import Decoded, array_file, load_or_build
 from vitcli.runner.data.catalogue import IN_CHANS, DataInfo
 from vitcli.runner.data.corrections import apply_corrections, corrections_file, read_corrections
-from vitcli.runner.data.deep import Seen, depth_fields, notes_on
+from vitcli.runner.data.deep import (
+    RefusedError,
+    Seen,
+    depth_fields,
+    note_on_levels,
+    notes_on,
+)
 from vitcli.runner.data.extras import images_by_class, read_extras
 from vitcli.runner.data.find import own_path
 from vitcli.runner.data.folds import divide, hold_out_groups, keep_sides
@@ -184,6 +190,8 @@ def read_labelled(
             if isinstance(picture, InputError):
                 reason = str(picture).removeprefix(f"{printable(paths[row])}: ")
                 failures[row] = f"{folder.names[row]}: {reason}"
+                if seen is not None and isinstance(picture.__cause__, RefusedError):
+                    seen += [("range", level) for level in picture.__cause__.levels]
             else:
                 pixels[row] = picture
             if time.monotonic() - reported > REPORT_SECONDS:
@@ -205,6 +213,8 @@ def read_folder(
     arrays.require_memory(total, folder.in_chans, size)
     seen = Seen()
     images, failures = read_labelled(folder, size, folder.in_chans, on_message, seen)
+    for note in note_on_levels(seen):
+        on_message(note)
     unreadable = tuple(failures.values())
     if not spec.skip_bad:
         refuse_unreadable(folder, unreadable)

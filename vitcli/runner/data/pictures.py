@@ -31,6 +31,7 @@ from vitcli.runner.data.deep import (
     describe_tiff,
     is_wide,
     look_at,
+    num_samples,
     pages_of,
 )
 from vitcli.runner.errors import ConfigError, InputError
@@ -191,6 +192,9 @@ def _seek(image: Image.Image, page: int) -> None:
 
 
 def _upright(image: Image.Image, content: Content, data: DataSpec, seen: Seen) -> Image.Image:
+    is_stack = is_wide(image) and num_samples(image) > 1  # Pillow would call it damaged
+    if is_stack and isinstance(content, bytes) and (reason := describe_tiff(content)):
+        raise RefusedError(reason)
     image.load()
     turn = TURNS.get(_orientation(image))
     is_inverted = image.format == "TIFF" and image.getexif().get(PHOTOMETRIC) == WHITE_IS_ZERO
@@ -376,22 +380,25 @@ def _to_eight_bits(image: Image.Image, levels: tuple[float, float] | None) -> Im
 
 def scaled(wide: np.ndarray, levels: tuple[float, float] | None) -> np.ndarray:
     """Scale values of any shape to uint8 by levels of black and white, by default 0 and 65535."""
-    low, high = wide.min(), wide.max()
+    low, high = wide.min().item(), wide.max().item()
     if not np.isfinite([low, high]).all():
         raise RefusedError("has values that are no finite numbers; replace them")
     if levels is None:
         if wide.dtype.kind == "f" or not 0 <= low <= high <= MAX_LEVEL:
             kind = "floating-point numbers" if wide.dtype.kind == "f" else "more than 16 bits"
+            black, white = min(low, 0), max(high, type(high)(1))
             raise RefusedError(
                 f"its pixels are {kind}, from {low:,.10g} to {high:,.10g}; train with black and"
-                f" white of all pictures: -s 'data.levels=[{min(low, 0):.10g},{max(high, 1):.10g}]'"
+                f" white of all pictures: -s 'data.levels=[{black:.10g},{white:.10g}]'",
+                (black, white),
             )
         return ((wide.astype(np.int64) + 128) // 257).astype(np.uint8)
     black, white = levels
     if (share := (wide > white).mean()) > MOST_ABOVE:
         raise RefusedError(
             f"{percent(share, 0)} of its values are above the white of data.levels, {white:,.10g},"
-            f" up to {high:,.10g}; a larger white takes another training"
+            f" up to {high:,.10g}; a larger white takes another training",
+            (black, high),
         )
     shares = (wide.astype(np.float64) - black) / (white - black)
     return (255 * shares.clip(0, 1)).round().astype(np.uint8)

@@ -1,6 +1,7 @@
 """Comparison of two runs, and of a run with its experiment."""
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -22,6 +23,8 @@ from vitcli.runner.experiment.problems import field_names
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.files import readable_json
 from vitcli.runner.run.record import RunRecord
+from vitcli.runner.run.split import read_sides
+from vitcli.runner.text import quantity
 
 Config = ExperimentSpec | dict[str, Any]
 """A configuration, as plain data if it has own code."""
@@ -57,6 +60,20 @@ def compare_runs(one: RunRecord, other: RunRecord) -> dict[str, dict[str, Change
         "environment": {name: pair for name, pair in facts.items() if pair[0] != pair[1]},
         "measured": {name: pair for name, pair in measures.items() if pair != (None, None)},
     }
+
+
+def describe_tests(records: Sequence[RunRecord]) -> list[str]:
+    """Return a note on two runs that were measured on other test pictures, by their split.json."""
+    known = [read_sides(record.folder) for record in records]
+    one, other = ({name for name, side in (s or {}).items() if side == "test"} for s in known)
+    if None in known or one == other:
+        return []
+    counts = [
+        f"{quantity(len(tested), 'picture')} of {record.setting('model.num_classes')} classes"
+        for tested, record in zip((one, other), records, strict=True)
+    ]
+    shared = f"{' and '.join(counts)}, of which {len(one & other):,} are the same"
+    return [f"note: the test scores are of different test pictures: {shared}"]
 
 
 HIDDEN = ("seed", "data.name", "code", TEACHER_WEIGHTS)

@@ -146,7 +146,7 @@ def prepare(experiment: Experiment, request: Request, *, replay: int | None = No
         refuse_source(run, experiment.spec, first)
     without_test = request.without_test or bool(before and before.meta.get("without_test"))
     sides = kept_sides(experiment, before, first)
-    spec, data = read_images(experiment, request, sides)
+    spec, data = read_images(experiment, request, sides, before)
     runs = sources(spec, None if is_waiting else first)
     learned = {content for run in runs for content in learned_by(run) or ()}
     split = split_json(data, learned, sides) if data.contents else None
@@ -316,7 +316,7 @@ def refuse_other_bits(plan: Plan, *, replay: int | None) -> dict[str, Change]:
 
 
 def read_images(
-    experiment: Experiment, request: Request, kept: Sides
+    experiment: Experiment, request: Request, kept: Sides, before: RunRecord | None
 ) -> tuple[ExperimentSpec, DataSet]:
     """Return the images of a training, and the spec with the size that they are read at.
 
@@ -326,6 +326,9 @@ def read_images(
     spec = experiment.spec
     read = partial(request.reader(spec), **({"kept": kept} if kept else {}))
     data = read(spec.data, on_message=request.on_message)
+    if before and describe_other_images(before.data_hash, data):  # an earlier version divided them
+        read = partial(read, **({"kept": own} if (own := read_sides(before.folder)) else {}))
+        data = read(spec.data)
     if experiment.variant is not None:
         return spec, data
     fitted = fit_pictures(spec, data.img_size)

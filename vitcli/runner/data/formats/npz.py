@@ -20,7 +20,7 @@ from torch import Tensor
 
 from vitcli.core.data.source import PORTION, DataSet, Images
 from vitcli.runner.data.arrays import arranged
-from vitcli.runner.data.deep import RefusedError, Seen
+from vitcli.runner.data.deep import RefusedError, Seen, finer_values
 from vitcli.runner.data.labels import not_used, refuse_names, without_blanks
 from vitcli.runner.data.listing import (
     SPLITS,
@@ -320,8 +320,9 @@ class ImageArray:
             parts = iter(np.split(array, range(count, len(array), count)))
         for part in parts:
             if part.dtype.itemsize == 2:
-                if seen is not None and levels is None:
-                    seen += [("grey", image.max().item()) for image in part]
+                if seen is not None:
+                    seen += [step for image in part for step in finer_values(image, levels)]
+                    seen += [] if levels else [("grey", image.max().item()) for image in part]
                 try:
                     part = np.stack([scaled(image, levels) for image in part])
                 except RefusedError as error:
