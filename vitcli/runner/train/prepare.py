@@ -1,4 +1,4 @@
-"""The beginning of a training: everything that follows from the request, before the run folder changes.
+"""The beginning of a training: all that follows from the request, before the run folder changes.
 
 Whatever can be refused is refused here. ``--dry-run`` prints the plan.
 """
