@@ -21,7 +21,7 @@ class Written(Hook):
     """Keeps the scalars of each step."""
 
     def __init__(self) -> None:
-        self.steps = {}
+        self.steps: dict[int, dict[str, float]] = {}
 
     def on_step(self, trainer, step):
         scalars = {name: value.item() for name, value in step.scalars.items()}

@@ -164,9 +164,10 @@ def build_result(
 
 def last_problem(trainer: Trainer) -> str:
     """Return the last diagnosis of the task, from the records, which a resumed training keeps."""
-    reports = trainer.row.reports
-    means = [{name: record.get(f"train_{name}") for name in reports} for record in trainer.records]
-    told = [trainer.task.diagnose(numbers) for numbers in means if None not in numbers.values()]
+    names = trainer.row.reports
+    means = [{name: record.get(f"train_{name}") for name in names} for record in trainer.records]
+    known = [{name: value for name, value in row.items() if value is not None} for row in means]
+    told = [trainer.task.diagnose(row) for row in known if len(row) == len(names)]
     return next(filter(None, reversed(told)), "")
 
 
