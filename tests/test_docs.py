@@ -53,7 +53,7 @@ PROGRAMS = ("vitcli ", "python ", "pytest ", ".ci/", "DATA=", "pip ", "uv ", "pi
 NOT_RUN = {
     r"python3 -m venv|\. \.venv|pip install": "installs packages; .ci/run does it",
     r"pip (wheel|download)|uv |pipx ": "installs packages; tests/test_install.py",
-    r"\.ci/(do\b|pins)": "runs the checks or builds packages; .ci/run and tests/test_wheel.py do it",
+    r"\.ci/(do\b|pins)": "runs checks or builds packages; .ci/run and tests/test_wheel.py do it",
     r"export |jupyter ": "prepares a class; tests/plugins/page/test_class.py",
     r"tensorboard |ray start|torchrun ": "starts servers or processes; tests/runner/*/test_*.py",
     r"zensical ": "tests/browser/test_site.py",
