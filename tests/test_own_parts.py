@@ -385,6 +385,55 @@ def test_a_model_that_returns_what_its_head_returns_is_taken(here, line, returne
         model.check_head(torch.randn(2, 3, 8, 8))
 
 
+OUTSIDE = """
+from vitcli.parts import optimizer
+
+@optimizer
+class Growing(torch.optim.SGD):
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, lr=lr)
+        self.taken = 0
+    def step(self, closure=None):
+        %s
+        return super().step(closure)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "factor", "step", "name"),
+    [
+        ("", "", "pass", ""),
+        ("self.size = 3", " * self.size", "pass", ""),
+        ("self.register_buffer('table', torch.ones(2), persistent=False)", "", "pass", ""),
+        ("", " * self.count()", "pass", "Net.net.steps"),
+        (
+            "self.register_buffer('sums', torch.zeros(1), persistent=False)",
+            " + self.sums.add_(self.training)",
+            "pass",
+            "Net.net.sums",
+        ),
+        (
+            "self.drawn = torch.Generator().manual_seed(0)",
+            " + torch.rand(1, generator=self.drawn) * self.training",
+            "pass",
+            "Net.net.drawn",
+        ),
+        ("", "", "self.taken += 1", "Growing.taken"),
+        ("", "", "self.param_groups[0]['d'] = self.param_groups[0].get('d', 1) * 2", "group0.d"),
+    ],
+)
+def test_a_training_that_lost_the_state_of_own_parts_is_not_called_exact(
+    tiny, line, factor, step, name
+):
+    Path("net.py").write_text(NET % (line, f"self.head(self.means(x){factor})") + OUTSIDE % step)
+    words = "-s model.family=Net -s optim.name=Growing -o run"
+    vitcli(f"train {tiny} --code net.py {words} --stop-after 2")
+    vitcli("train --resume run --code net.py")
+    record = read_record(RunDir(Path("run")))
+    assert record.result["exact"] is not bool(name)
+    assert name in str(record.inexact)
+
+
 @pytest.mark.parametrize("counted", ["", " * self.count()"])
 def test_state_outside_the_weights_is_a_warning(tiny, counted):
     Path("net.py").write_text(NET % ("", f"self.head(self.means(x){counted})"))

@@ -294,6 +294,36 @@ def test_the_idea_that_was_typed_is_adopted_once_and_late_it_gets_new_seeds(made
     assert campaign().name_of(campaign().best) == "quickstart + model.depth=6 + deep"
 
 
+def test_only_the_command_that_was_adopted_gets_its_verdict_again(made):
+    deep = "base: quickstart\nmodel: {depth: %d}\ndata: {val_split: 0.2}\n"
+    for folder, depth in (("one", 6), ("other", 4)):
+        Path(folder).mkdir()
+        Path(folder, "idea.yaml").write_text(deep % depth)
+    printed("decide", "one/idea.yaml", *NIGHT, "--adopt")
+    (adopted,) = campaign().ideas
+    for words in (("--margin", "5"), ("--epochs", "7"), ("--max-seeds", "9")):
+        assert "leave" in said(2, "decide", "one/idea.yaml", *NEXT, *words)
+    assert vitcli("decide", "other/idea.yaml", *NEXT)[0] == 6
+    assert campaign().ideas[1].side.experiment == "other/idea.yaml"
+    assert campaign().ideas[1].verdict != adopted.verdict
+    Path("one/idea.yaml").write_text(deep % 3)
+    assert "edited" in said(4, "decide", "one/idea.yaml", *NEXT)
+
+
+def test_first_weights_that_were_trained_again_are_refused(made, monkeypatch):
+    weights = {"first": "1" * 64}
+    monkeypatch.setattr("vitcli.plugins.decide.ideas.weights_at_hand", weights.get)
+    Path("start.yaml").write_text("base: quickstart\ntrain: {init: first}\n")
+    printed("decide", "-s", "model.depth=5", *NIGHT[:2], "--against", "start.yaml", "-j", "1")
+    before, count = (ROOT / FILE).read_bytes(), len(Engine.trained)
+    weights["first"] = "2" * 64
+    for words in (["-s", "model.depth=6"], ["-s", "model.depth=5"]):
+        assert "train.init" in said(4, "decide", *words, *NEXT)
+    assert ((ROOT / FILE).read_bytes(), len(Engine.trained)) == (before, count)
+    weights["first"] = "1" * 64
+    printed("decide", "-s", "model.depth=6", *NEXT)
+
+
 def test_another_process_loses_nothing_and_takes_no_seeds_twice(made, monkeypatch):
     printed("decide", "-s", "model.depth=5", *NIGHT)
     begin = pairs.Comparison.begin

@@ -15,6 +15,7 @@ from vitcli.runner.errors import ConfigError, InputError, InUseError, UserError
 from vitcli.runner.evaluate.weights import encoder_weights, load_model, start_sha256
 from vitcli.runner.experiment.config import config_text, load_experiment
 from vitcli.runner.run.checkpoint import prune
+from vitcli.runner.run.compare import compare_runs
 from vitcli.runner.run.folder import RunDir, list_runs
 from vitcli.runner.run.record import read_record
 from vitcli.runner.train.dry_run import dry_run
@@ -146,6 +147,13 @@ def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(tiny, 
         run(tiny, "more", {"train.init": "calm"})
     calm.path.rename(here / "elsewhere")
     assert trains(run, tiny, "more", {"train.init": "calm"}, resume=True)
+    run(tiny, "calm", {"optim.lr": 0.1})
+    with pytest.raises(ConfigError, match="other weights of calm"):
+        run(tiny, "copy", {"train.init": "calm", "train.epochs": 0})
+    assert run(tiny, "copy", {"train.init": "calm", "train.epochs": 0}, resume=True)
+    again = run(tiny, "again", {"train.init": "calm", "train.epochs": 0}).folder
+    pair = compare_runs(read_record(made), read_record(again))["environment"]["init_sha256"]
+    assert None not in pair
 
 
 def test_only_the_head_is_replaced_for_other_classes_also_of_the_same_number(tiny, here, pictures):

@@ -9,11 +9,18 @@ from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.decide import rule
-from vitcli.plugins.decide.ledger import METRIC, Campaign, Side, read
+from vitcli.plugins.decide.ledger import (
+    METRIC,
+    Campaign,
+    Idea,
+    Side,
+    read,
+    refuse_other_margin,
+)
 from vitcli.plugins.decide.pairs import Comparison
 from vitcli.runner.engines.drivers import LOGS
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.teacher import with_seed, with_teacher
+from vitcli.runner.evaluate.teacher import weights_at_hand, with_seed, with_teacher
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, find_experiment, load_experiment
 from vitcli.runner.experiment.yaml_text import Places, format_value
@@ -74,9 +81,8 @@ class Call:
             own_code.state.typed.add(str(find_experiment(named)))
         texts = [f"{field}={format_value(portable(value))}" for field, value in changes.items()]
         name = " ".join(filter(None, [Path(experiment or "").stem, *texts]))
-        adopted = [idea for idea in campaign.ideas if idea.adopted]
-        if self.folder and adopted and adopted[-1].name == name:
-            return Comparison(root=self.folder, campaign=campaign, idea=adopted[-1], specs=())
+        if repeated := self._adopted_before(campaign, experiment, changes):
+            return Comparison(root=self.existing()[0], campaign=campaign, idea=repeated, specs=())
         best = campaign.best
         fields = {**({} if experiment else best.changes), **changes}
         change = (name, experiment or best.experiment, fields)
@@ -88,6 +94,21 @@ class Call:
         return Comparison(
             root=folder, campaign=campaign, idea=idea, specs=specs, adopts=self.adopts
         )
+
+    def _adopted_before(
+        self, campaign: Campaign, experiment: str | None, changes: Mapping[str, Any]
+    ) -> Idea | None:
+        """Return the idea that is the best now if this is the command that adopted it."""
+        last = next((idea for idea in reversed(campaign.ideas) if idea.adopted), None)
+        if last is None or not self.folder:
+            return None
+        fields = {**({} if experiment else last.against.changes), **changes}
+        side, _ = _load(experiment or last.against.experiment, fields, campaign.typed)
+        if side != last.side:
+            return None
+        self._refuse_other(campaign, self.folder, side)
+        refuse_other_margin(last, self.margin)
+        return last
 
     def claim(self) -> Comparison:
         """Return the comparison of the best with the start on the test images."""
@@ -132,6 +153,7 @@ class Call:
             spec = with_seed(spec, 0)  # each pair has a seed of its own
             variants.append(Variant(name=name, changes=dict(fields), settings=(({}, spec),)))
         self._refuse_edited(sides[0], best)
+        campaign.refuse_other_weights(sides)
         refuse_equal(variants, Places((), CALL))
         return sides[::-1], [variant.spec for variant in variants[::-1]]
 
@@ -169,7 +191,13 @@ def _load(
 ) -> tuple[Side, ExperimentSpec]:
     spec = load_experiment(experiment, {**typed, **changes}, OPTIONS).spec
     spec = with_teacher(spec, required=False)
-    return Side(experiment=experiment, changes=dict(changes), config_hash=config_hash(spec)), spec
+    side = Side(
+        experiment=experiment,
+        changes=dict(changes),
+        config_hash=config_hash(spec),
+        init_sha256=weights_at_hand(spec.train.init) if spec.train.init else "",
+    )
+    return side, spec
 
 
 def _folder_of(sides: list[Side]) -> Path:

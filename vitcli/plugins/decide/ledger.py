@@ -1,7 +1,7 @@
 """The ledger of a campaign: each idea that was tried, in order, and what came of it. No torch."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,6 +33,8 @@ class Side(Spec):
     """Name or file."""
     changes: dict[str, Any] = Field(default_factory=dict)
     config_hash: str
+    init_sha256: str = ""
+    """Of the weights of ``train.init``; empty without one."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Side) and self.config_hash == other.config_hash
@@ -153,9 +155,7 @@ class Campaign(Spec):
         known = [idea for idea in reversed(self.ideas) if idea.against == self.best]
         same = next((idea for idea in known if idea.side == side), None)
         if same:
-            if margin not in (None, same.margin):
-                began = same.margin or "no margin"
-                raise ConfigError(f"this comparison began with {began}; leave out --margin")
+            refuse_other_margin(same, margin)
             return same
         floor = self.floor
         return Idea(
@@ -167,6 +167,17 @@ class Campaign(Spec):
             floor=(floor.value, floor.freedom) if floor else None,
             command=command,
         )
+
+    def refuse_other_weights(self, sides: Iterable[Side]) -> None:
+        """Refuse a configuration whose run in ``train.init`` was trained again since its scores."""
+        known = [self.start, *(side for idea in self.ideas for side in (idea.side, idea.against))]
+        for side in sides:
+            stored = {other.init_sha256 for other in known if other == side} - {""}
+            if side.init_sha256 and stored - {side.init_sha256}:
+                raise InputError(
+                    f"{side.experiment}: the weights of its train.init are not those of the earlier"
+                    " trainings of this campaign; restore that run, or begin another campaign"
+                )
 
     def claim(self, command: str) -> Idea:
         """Return the comparison of the best with the start, or the one that there is.
@@ -238,6 +249,12 @@ class Campaign(Spec):
             )
         facts = {"precision": precision, "data_hash": data_hash or self.data_hash}
         return self.model_copy(update=facts)
+
+
+def refuse_other_margin(idea: Idea, margin: float | None) -> None:
+    if margin not in (None, idea.margin):
+        began = idea.margin or "no margin"
+        raise ConfigError(f"this comparison began with {began}; leave out --margin")
 
 
 def read(root: Path) -> Campaign | None:

@@ -4,6 +4,7 @@ torch is imported only for an experiment with a teacher, because a study file is
 """
 
 import shlex
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from vitcli.core.spec import ExperimentSpec
@@ -12,7 +13,7 @@ from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import experiment_files
 from vitcli.runner.run.folder import RunDir, find_run
-from vitcli.runner.run.record import read_record
+from vitcli.runner.run.record import RunRecord, read_record
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +27,29 @@ def teacher_run(spec: ExperimentSpec) -> str:
     """Return the name of the run that teaches with the spec's seed; empty if there is none."""
     teacher = spec.task.taught_by
     return teacher.run_for(spec.seed) if teacher else ""
+
+
+def weights_used(record: RunRecord, spec: ExperimentSpec) -> dict[str, str]:
+    """Return run -> known SHA-256 of its weights, for runs a trial started or learned from."""
+    runs = {spec.train.init: record.init_sha256, teacher_run(spec): record.teacher_sha256}
+    return {run: sha256 for run, sha256 in runs.items() if run and sha256}
+
+
+def other_weights(record: RunRecord, spec: ExperimentSpec) -> str:
+    """Return which run at hand has other weights now than a trial used; empty if none has."""
+    for run, sha256 in weights_used(record, spec).items():
+        if weights_at_hand(run) not in ("", sha256):
+            return f"trained with other weights of {run}"
+    return ""
+
+
+def weights_at_hand(run: str) -> str:
+    """Return the SHA-256 of a run's weights; empty without such a run."""
+    from vitcli.runner.evaluate.weights import start_sha256
+
+    with suppress(UserError, OSError):
+        return start_sha256(find_run(run))
+    return ""
 
 
 def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSpec:

@@ -34,7 +34,7 @@ MEASURES = (
     *("parameters", "epochs", "train_seconds", "images_per_second"),
 )
 """Numbers of most tasks and the numbers of a classification, in the order of the comparison."""
-FACTS = ("data_hash", "commit", "dirty", "torch", "hardware", "device", "threads")
+FACTS = ("data_hash", "init_sha256", "commit", "dirty", "torch", "hardware", "device", "threads")
 
 
 def task_measures(row: TaskRow) -> list[str]:

@@ -5,15 +5,12 @@ own trials come first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
-from vitcli.runner.errors import UserError
-from vitcli.runner.evaluate.teacher import teacher_run
+from vitcli.runner.evaluate.teacher import other_weights, weights_used
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.files import read_bounded
-from vitcli.runner.run.folder import find_run
 from vitcli.runner.run.predictions import MAX_BYTES, Arrays, condensed, read_outputs
 from vitcli.runner.run.record import RunRecord, thread_mismatch
 from vitcli.runner.run.store import Entry, read_store, save
@@ -111,26 +108,6 @@ class SavedTrials:
             if weights.get(run, sha256) != sha256:
                 return f"another trial used other weights of {run}"
         return ""
-
-
-def weights_used(record: RunRecord, spec: ExperimentSpec) -> dict[str, str]:
-    """Return run -> known SHA-256 of its weights, for runs a trial started or learned from."""
-    runs = {spec.train.init: record.init_sha256, teacher_run(spec): record.teacher_sha256}
-    return {run: sha256 for run, sha256 in runs.items() if run and sha256}
-
-
-def other_weights(record: RunRecord, spec: ExperimentSpec) -> str:
-    """Return which run at hand has other weights now than a trial used; empty if none has."""
-    used = weights_used(record, spec)
-    if not used:
-        return ""
-    from vitcli.runner.evaluate.weights import start_sha256
-
-    for run, sha256 in used.items():
-        with suppress(UserError, OSError):
-            if start_sha256(find_run(run)) != sha256:
-                return f"trained with other weights of {run}"
-    return ""
 
 
 def save_trial(folder: Path, study: str, trial: Trial, record: RunRecord, *, replace: bool) -> None:

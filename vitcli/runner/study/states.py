@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.runner.engines.drivers import rerun_before
+from vitcli.runner.evaluate.teacher import other_weights, weights_used
 from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, differences, with_data_defaults
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.run.folder import TENSORS, RunDir
@@ -21,7 +22,7 @@ from vitcli.runner.run.record import (
     thread_mismatch,
 )
 from vitcli.runner.study.definition import Study, Trial
-from vitcli.runner.study.saved import SavedTrials, other_weights, weights_used
+from vitcli.runner.study.saved import SavedTrials
 
 
 def trial_states(

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,11 +17,18 @@ from vitcli.core.data.source import Images
 from vitcli.core.models.own import CLOSE, OwnModel
 from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import seed_step
+from vitcli.core.train.training import Training
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment.own_code import locate_in_own_code, place_of
 from vitcli.runner.experiment.torch_state import unchanged
+from vitcli.runner.files import sha256
 
 Shape = tuple[int, ...]
+LONG = 20
+OF_TORCH = {"training", "own_part", "params", "lr", "initial_lr", "defaults", "state"} | {
+    name for owner in (nn.Module(), torch.optim.SGD([torch.zeros(1)], 1.0)) for name in vars(owner)
+}
+"""Attributes of modules and optimizers, and entries of groups, that vitcli sets or restores."""
 
 
 def _like_input(task: Task, inputs: tuple[Tensor, ...]) -> Shape:
@@ -57,6 +65,53 @@ def own_parts(task: Task) -> Iterator[tuple[str, type, nn.Module]]:
     for part in task.module.modules():
         if own_part := getattr(part, "own_part", None):
             yield *own_part, part
+
+
+def state_outside(training: Training) -> dict[str, str]:
+    """Return what own parts keep outside of a checkpoint: name -> value, or the hash of a long one.
+
+    Numbers, texts, arrays and generators count, alone or in lists, as attributes of own modules,
+    optimizers and objectives, in the groups of optimizers, and as buffers that are not persistent.
+    """
+    task, owners = training.task, dict[str, dict[str, Any]]()
+    for _, kind, part in own_parts(task):
+        for name, module in part.named_modules(prefix=kind.__name__):
+            outside = module._non_persistent_buffers_set
+            buffers = {name: module._buffers[name] for name in outside}
+            owners[name] = vars(module) | buffers
+    for optimizer in filter(_is_own, training.optimizers):
+        name = type(optimizer).__name__
+        owners[name] = vars(optimizer)
+        for number, group in enumerate(optimizer.param_groups):
+            owners[f"{name}.group{number}"] = group
+    if _is_own(task):
+        owners[type(task).__name__] = vars(task)
+    return {
+        f"{owner}.{name}": text if len(text) <= LONG else sha256(text.encode())[:8]
+        for owner, values in owners.items()
+        for name, value in values.items()
+        if name not in OF_TORCH and (text := _as_text(value))
+    }
+
+
+def _is_own(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] not in ("vitcli", "torch")
+
+
+def _as_text(value: Any) -> str:
+    """Return a text that is the same for equal values; empty for an object of another kind."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_as_text, value))}]"
+    if isinstance(value, dict):
+        return _as_text([[repr(key), item] for key, item in value.items()])
+    if isinstance(value, torch.Generator):
+        value = value.get_state()
+    if isinstance(value, (Tensor, np.ndarray)):
+        return sha256(np.ascontiguousarray(torch.as_tensor(value).detach().cpu().float()).tobytes())
+    state = getattr(value, "bit_generator", value)
+    return repr(state.state) if isinstance(state, np.random.BitGenerator) else ""
 
 
 @contextmanager

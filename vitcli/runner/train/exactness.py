@@ -76,6 +76,7 @@ def checkpoint_state(training: Training) -> dict[str, Any]:
         "weights": "ema" if training.ema else "model",
         "circumstances": numerical_environment(training),
         "model": model_hash(training.spec.model),
+        **({"outside": outside_of(training)} if training.spec.code else {}),
     }
 
 
@@ -100,6 +101,26 @@ def changes_since(run: RunDir, checkpoint: Checkpoint, training: Training) -> di
             f" --precision {precision}"
         )
     return changed_environment(state["circumstances"], training)
+
+
+def outside_of(training: Training) -> dict[str, str]:
+    from vitcli.runner.train.contract import state_outside
+
+    return state_outside(training)
+
+
+def lost_state(checkpoint: Checkpoint, training: Training) -> dict[str, Change]:
+    """Return what own parts had outside of a checkpoint, where steps are left: name -> (then, now).
+
+    Nothing of it can be restored. What own code keeps elsewhere, as in a closure or a global name,
+    is not seen; ``vitcli experiments check`` compares the weights.
+    """
+    before = checkpoint.state.get("outside")
+    if before is None or checkpoint.step == training.num_steps:
+        return {}
+    now = outside_of(training)
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    return {name: (before.get(name), now.get(name)) for name in names}
 
 
 def changed_environment(before: Mapping[str, Any], training: Training) -> dict[str, Change]:

@@ -17,7 +17,7 @@ from vitcli.core.train.training import Training
 from vitcli.runner.data.find import own_path, refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError, UserError
-from vitcli.runner.evaluate.teacher import with_known_teacher
+from vitcli.runner.evaluate.teacher import other_weights, with_known_teacher
 from vitcli.runner.evaluate.weights import first_file
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.build import without_memory
@@ -259,6 +259,11 @@ def stored_run(experiment: Experiment, request: Request, run: RunDir) -> RunReco
         return record
     if is_finished(record):
         exactness.refuse_damage(record, writes=False)
+        if not request.resume and (reason := other_weights(record, record.spec)):
+            raise ConfigError(
+                f"{run.path} holds a run that was {reason}; choose another --name or -o, or replace"
+                " it with --rerun"
+            )
         epochs = record.spec.train.epochs
         refuse_passed(run, request, epochs, epochs)
         return record
@@ -309,6 +314,8 @@ def refuse_other_bits(plan: Plan, *, replay: int | None) -> dict[str, Change]:
         inexact |= differences(before.spec, plan.spec)
     if not plan.request.allow_inexact:
         exactness.refuse_inexact(plan.run, inexact)
+    if checkpoint:
+        inexact |= exactness.lost_state(checkpoint, training)
     return inexact
 
 

@@ -139,9 +139,11 @@ class Row {
   }
 }
 
-/* Return the key under which seeds of one variant share a row: same folder, configuration, data. */
+/* Return the key under which seeds of one variant share a row: same folder, configuration, data, first
+   weights. */
 function variantKey(run) {
-  return JSON.stringify([run.variant, run.config ?? run.name, run.kind, run.facts.data_hash]);
+  return JSON.stringify([run.variant, run.config ?? run.name, run.kind, run.facts.data_hash,
+    run.facts.init_sha256]);
 }
 
 function makeRows(data, together) {

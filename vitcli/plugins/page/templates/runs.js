@@ -4,7 +4,7 @@ const part = (id) => document.getElementById(id);
 const data = JSON.parse(part("data").textContent);
 const FIRST_SELECTED = 6;
 const MAX_SETTINGS = 4;
-const FACT_NAMES = ["data_hash", "torch", "hardware", "device", "threads"];
+const FACT_NAMES = ["data_hash", "init_sha256", "torch", "hardware", "device", "threads"];
 
 /* Title, class, sort key (null sorts last) and cell of each column. */
 const COLUMNS = [
