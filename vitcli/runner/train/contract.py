@@ -25,9 +25,7 @@ from vitcli.runner.files import sha256
 
 Shape = tuple[int, ...]
 LONG = 20
-OF_TORCH = {"training", "own_part", "params", "lr", "initial_lr", "defaults", "state"} | {
-    name for owner in (nn.Module(), torch.optim.SGD([torch.zeros(1)], 1.0)) for name in vars(owner)
-}
+OF_VITCLI = {"training", "own_part", "params", "lr", "initial_lr", "defaults", "state"}
 """Attributes of modules and optimizers, and entries of groups, that vitcli sets or restores."""
 
 
@@ -74,6 +72,8 @@ def state_outside(training: Training) -> dict[str, str]:
     optimizers and objectives, in the groups of optimizers, and as buffers that are not persistent.
     """
     task, owners = training.task, dict[str, dict[str, Any]]()
+    of_torch = (nn.Module(), torch.optim.SGD([torch.zeros(1)], 1.0))
+    known = OF_VITCLI.union(*map(vars, of_torch))
     for _, kind, part in own_parts(task):
         for name, module in part.named_modules(prefix=kind.__name__):
             outside = module._non_persistent_buffers_set
@@ -90,7 +90,7 @@ def state_outside(training: Training) -> dict[str, str]:
         f"{owner}.{name}": text if len(text) <= LONG else sha256(text.encode())[:8]
         for owner, values in owners.items()
         for name, value in values.items()
-        if name not in OF_TORCH and (text := _as_text(value))
+        if name not in known and (text := _as_text(value))
     }
 
 
