@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.files import (
     commit,
     make_folder,
     make_output_folder,
     read_bounded,
+    read_hashed,
     read_json,
     require_folder,
     require_replaceable,
@@ -99,6 +100,12 @@ def test_json_that_vitcli_does_not_write_or_with_a_wrong_hash_is_refused(tmp_pat
     path.write_bytes(path.read_bytes().replace(b"1e+100", b"2e+100"))
     with pytest.raises(ValueError, match="does not match its hash"):
         read_json(path)
+    with pytest.raises(InputError, match=r"a\.json: edited or damaged"):
+        read_hashed(path)
+    path.write_text('{"a": 1}')
+    with pytest.raises(InputError, match="it has no hash"):
+        read_hashed(path)
+    assert read_hashed(tmp_path / "none.json") is None
 
 
 SCRATCH = """

@@ -213,3 +213,10 @@ def test_a_missing_plugin_is_no_damage(monkeypatch, needs, kind):
     with pytest.raises(UserError) as caught, folder._damage({}):
         raise ConfigError("no")
     assert type(caught.value) is kind
+
+
+def test_an_unused_name_has_the_first_free_number(here):
+    assert folder.unused_name("pets") == "pets"
+    for name in ("pets", "pets-2"):
+        (folder.RUNS / name).mkdir(parents=True)
+    assert folder.unused_name("pets") == "pets-3"
