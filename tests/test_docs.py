@@ -54,7 +54,7 @@ NOT_RUN = {
     r"python3 -m venv|\. \.venv|pip install": "installs packages; .ci/run does it",
     r"pip (wheel|download)|uv |pipx ": "installs packages; tests/test_install.py",
     r"\.ci/(do\b|pins)": "runs checks or builds packages; .ci/run and tests/test_wheel.py do it",
-    r"export |jupyter |mkdir ": "prepares a class; tests/plugins/page/test_class.py",
+    r"export |jupyter |mkdir |cd ": "prepares a class; tests/plugins/page/test_class.py",
     r"tensorboard |ray start|torchrun ": "starts servers or processes; tests/runner/*/test_*.py",
     r"zensical ": "tests/browser/test_site.py",
     r"vitcli --install-completion": "writes into the home folder; tests/cli/test_complete.py",
