@@ -734,7 +734,10 @@ def _read_config(
 
 
 def state_now(run: RunDir, status: str, reason: str, problems: Sequence[str]) -> tuple[Any, str]:
-    """Return state and reason. A "running" run that no process holds was interrupted."""
+    """Return state and reason. A "running" run that no process holds was interrupted.
+
+    A training that a signal or ``--stop-after`` ends writes "interrupted" into status.json itself.
+    """
     if problems:
         return "damaged", "; ".join(problems)
     if status == "running" and not run.is_in_use():
