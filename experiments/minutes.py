@@ -13,6 +13,7 @@ import json
 import os
 import re
 import tempfile
+import time
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from vitcli.runner.machine.device import cpu_name, source_commit
 ROOT = Path(__file__).parents[1]
 TUTORIALS = ROOT / "docs" / "tutorials"
 SECTION = re.compile(r"^## (\d+\. .+)$", re.MULTILINE)
+CALM_SECONDS = 180
+"""Longest wait for other programs to end."""
 QUICK = ("QUICK = False", "QUICK = True")
 NOTEBOOKS = {
     "course": ("course", ()),
@@ -76,7 +79,10 @@ def main() -> None:
     parser.add_argument("machine", help="kind of machine, a part of the file name")
     parser.add_argument("--only", choices=NOTEBOOKS, nargs="+", default=[*NOTEBOOKS])
     asked = parser.parse_args()
-    busy = os.getloadavg()[0] > 1
+    for _ in range(CALM_SECONDS):  # after another run of this script, for one
+        if not (busy := os.getloadavg()[0] > 1):
+            break
+        time.sleep(1)
     commit, dirty = source_commit()
     seconds = {}
     for name in asked.only:
