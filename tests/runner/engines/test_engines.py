@@ -429,13 +429,21 @@ def test_a_trial_that_diverged_under_another_driver_is_not_trained_again(planned
     assert found.state == "failed", "its folder belongs to another configuration"
 
 
-def test_a_driver_replaces_fields_of_the_plan_and_leaves_others_their_trials(planned):
+def test_a_driver_replaces_fields_of_the_plan_and_leaves_others_their_trials(planned, monkeypatch):
     planned.set_status("interrupted", 300)
     assert "abacus" in end(request={"device": "abacus"}).reason
     planned.set_status("running", 300)
     with planned.lock():
         found = end()
     assert (found.state, found.exit) == ("failed", 7)
+    with contextlib.ExitStack() as other:
+
+        def begun_elsewhere(*_: Any, **options: Any) -> None:
+            other.enter_context(planned.lock())
+            raise InputError("config.yaml: it is missing")
+
+        monkeypatch.setattr("vitcli.runner.train.train.train", begun_elsewhere)
+        assert end().exit == 7
 
 
 @pytest.mark.parametrize("is_patient", [False, True])
