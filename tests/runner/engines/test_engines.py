@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,14 @@ def test_missing_images_give_one_error_and_not_one_per_trial(run):
     with pytest.raises(InputError, match="no pictures"):
         run(lambda folder: end, events.append)
     assert events == []
+
+
+@pytest.mark.parametrize(("again", "known"), [((), "d" * 64), (("full",), None)])
+def test_the_images_of_the_results_of_other_seeds_are_those_of_the_next(study, again, known):
+    fabricate("full", 0)
+    later = replace(study, seeds=(0, 1) if again else (1,))
+    write_plan(plan_study(later, ROOT, (), rerun=again), Options())
+    assert read_plan(ROOT)["data_hash"] == known
 
 
 def test_too_little_disk_space_is_refused_before_training(run, monkeypatch):
