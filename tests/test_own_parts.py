@@ -399,6 +399,17 @@ class Growing(torch.optim.SGD):
 """
 
 
+STATE = """for number, p in enumerate(self.param_groups[0]["params"]):
+            if number == 0:
+                self.state[p] = (self.state[p] or 0) + 1
+                continue
+            step = self.state[p].setdefault("step", 0)
+            assert type(step) is int
+            self.state[p]["step"] = step + 1
+            self.state[p].setdefault("rows", [p.detach().clone()])[0].lerp_(p, 0.5)
+            p.grad.mul_(1 / (1 + step)).add_(self.state[p]["rows"][0])"""
+
+
 @pytest.mark.parametrize(
     ("line", "factor", "step", "name"),
     [
@@ -420,6 +431,7 @@ class Growing(torch.optim.SGD):
         ),
         ("", "", "self.taken += 1", "Growing.taken"),
         ("", "", "self.param_groups[0]['d'] = self.param_groups[0].get('d', 1) * 2", "group0.d"),
+        ("", "", STATE, ""),
     ],
 )
 def test_a_training_that_lost_the_state_of_own_parts_is_not_called_exact(

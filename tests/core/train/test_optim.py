@@ -1,6 +1,7 @@
 """Optimisers, schedules, the average of the weights, and tensors on their way to the host."""
 
 import itertools
+import math
 
 import pytest
 import safetensors.torch
@@ -85,6 +86,28 @@ def test_the_state_of_other_parameters_is_refused():
     swapped = {name: tensors[name.replace("0.0.", "0.1.", 1)] for name in tensors if ".0." in name}
     with pytest.raises(ValueError, match="state 0 belongs to another parameter"):
         optim.load_state_tensors(optimizers, tensors | swapped)
+
+
+STATES = [
+    {"momentum_buffer": torch.full((2, 3), 0.1)},
+    {"step": 3, "rate": 0.1, "best": math.inf, "is_first": False, "kind": "é", "none": None, 7: 1},
+    {"step": torch.tensor(3), "sum": torch.tensor(0.1).double(), "row": torch.ones(3).bfloat16()},
+    {"sides": [torch.ones(2, 2), torch.zeros(3, 3).double()], "tree": {"leaf": torch.ones(1)}},
+    3,
+    torch.ones(5, dtype=torch.int64),
+]
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("of_all", [False, True])
+def test_the_state_of_an_own_optimizer_is_restored(state, of_all):
+    weight = Parameter(torch.zeros(2, 3))
+    first, second = (torch.optim.SGD([weight], lr=0.1, momentum=0.9) for _ in range(2))
+    owner = "all" if of_all else weight
+    first.state[owner] = state
+    stored = optim.state_tensors([torch.optim.SGD([weight]), first])
+    optim.load_state_tensors([torch.optim.SGD([weight]), second], stored)
+    assert repr(second.state[owner]) == repr(state)
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd"])

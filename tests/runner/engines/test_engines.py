@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,14 @@ def test_missing_images_give_one_error_and_not_one_per_trial(run):
     with pytest.raises(InputError, match="no pictures"):
         run(lambda folder: end, events.append)
     assert events == []
+
+
+@pytest.mark.parametrize(("again", "known"), [((), "d" * 64), (("full",), None)])
+def test_the_images_of_the_results_of_other_seeds_are_those_of_the_next(study, again, known):
+    fabricate("full", 0)
+    later = replace(study, seeds=(0, 1) if again else (1,))
+    write_plan(plan_study(later, ROOT, (), rerun=again), Options())
+    assert read_plan(ROOT)["data_hash"] == known
 
 
 def test_too_little_disk_space_is_refused_before_training(run, monkeypatch):
@@ -429,13 +438,21 @@ def test_a_trial_that_diverged_under_another_driver_is_not_trained_again(planned
     assert found.state == "failed", "its folder belongs to another configuration"
 
 
-def test_a_driver_replaces_fields_of_the_plan_and_leaves_others_their_trials(planned):
+def test_a_driver_replaces_fields_of_the_plan_and_leaves_others_their_trials(planned, monkeypatch):
     planned.set_status("interrupted", 300)
     assert "abacus" in end(request={"device": "abacus"}).reason
     planned.set_status("running", 300)
     with planned.lock():
         found = end()
     assert (found.state, found.exit) == ("failed", 7)
+    with contextlib.ExitStack() as other:
+
+        def begun_elsewhere(*_: Any, **options: Any) -> None:
+            other.enter_context(planned.lock())
+            raise InputError("config.yaml: it is missing")
+
+        monkeypatch.setattr("vitcli.runner.train.train.train", begun_elsewhere)
+        assert end().exit == 7
 
 
 @pytest.mark.parametrize("is_patient", [False, True])

@@ -153,8 +153,10 @@ def test_no_file_in_the_folder_of_a_run_or_study_names_code(tiny, marks, file):
     Path("folder", file).write_text(f"code: [{Path('own.py').resolve()}]\nbase: {tiny}\n")
     Path("mine.yaml").write_text(f"base: folder/{file}\n")
     for typed in (f"folder/{file}", "mine.yaml"):
-        assert "in a run folder cannot name code" in vitcli(f"train {typed} --dry-run", 2)
+        refused = vitcli(f"train {typed} --dry-run", 2)
+        assert "in a run folder cannot name code" in refused
     assert not Path("canary").exists()
+    vitcli(f"train {typed} --dry-run {refused.partition('; type ')[2]}")
 
 
 def test_a_stored_run_that_names_a_file_runs_nothing(downloaded, tiny):

@@ -89,15 +89,18 @@ def test_a_trial_from_older_weights_is_stale_if_its_first_run_is_at_hand(here, c
     assert saved.refused == {"full/seed0": "trained with other weights of gone"}
 
 
-def test_of_two_machines_results_the_matching_one_is_used(study):
+@pytest.mark.parametrize("newest", ["bf16", "fp32"])
+def test_of_two_machines_results_the_matching_one_is_used_or_the_newest(study, newest):
     results = {"bf16": 0.25, "fp32": 0.75}
     for precision, accuracy in results.items():
-        fabricate("full", 0, accuracy, result={"precision": precision})
+        begun = {"started": f"2026-11-2{precision == newest:d}T08:00:00Z"}
+        fabricate("full", 0, accuracy, result={"precision": precision}, meta=begun)
         save_all(study)
     shutil.rmtree(ROOT)
-    for precision, accuracy in results.items():
-        saved = SavedTrials(SAVED, lambda spec, here=precision: here)
-        assert trial_states(study, ROOT, (), saved)["full/seed0"].test_score == accuracy
+    for precision in (*results, ""):
+        saved = SavedTrials(SAVED, precision and (lambda spec, here=precision: here))
+        score = trial_states(study, ROOT, (), saved)["full/seed0"].test_score
+        assert score == results[precision or newest]
 
 
 def test_an_image_folder_is_compared_by_its_images_and_not_its_name(here, pictures):

@@ -102,6 +102,10 @@ def test_a_folder_in_use_is_refused_and_not_changed(tiny, here):
     with held.lock(), pytest.raises(InUseError, match="another process"):
         train(tiny, "held")
     assert not held.exists
+    (held.path / "code").mkdir()  # as of a training that has no config.yaml yet
+    (held.path / "code" / "part.py").touch()
+    with held.lock(), pytest.raises(InUseError, match="another process"):
+        train(tiny, "held")
 
 
 @pytest.mark.parametrize("has_checkpoint", [True, False])

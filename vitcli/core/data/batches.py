@@ -129,8 +129,13 @@ def images_at_once(device: torch.device) -> int:
 
 def limit_images(images: Images, spec: ExperimentSpec) -> Images:
     """Return the images of a split that ``train.limit_batches`` leaves, evenly spaced."""
+    return evenly_spaced(images, num_limited(len(images), spec))
+
+
+def num_limited(count: int, spec: ExperimentSpec) -> int:
+    """Return how many of ``count`` images of a split ``train.limit_batches`` leaves."""
     limit = spec.train.limit_batches
-    return evenly_spaced(images, limit * LIMITED) if limit else images
+    return min(count, limit * LIMITED) if limit else count
 
 
 def split_batches(images: Images, spec: ExperimentSpec) -> Iterator[Batch]:

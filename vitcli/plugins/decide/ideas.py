@@ -76,9 +76,9 @@ class Call:
                 f"{experiment} is a campaign: add --report or --claim, or name a change and"
                 f" --campaign {experiment}"
             )
-        campaign = (read(self.folder) if self.folder else None) or self._begin()
         for named in filter(None, (self.against, experiment)):
             own_code.state.typed.add(str(find_experiment(named)))
+        campaign = (read(self.folder) if self.folder else None) or self._begin()
         texts = [f"{field}={format_value(portable(value))}" for field, value in changes.items()]
         name = " ".join(filter(None, [Path(experiment or "").stem, *texts]))
         if repeated := self._adopted_before(campaign, experiment, changes):

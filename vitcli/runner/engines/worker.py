@@ -88,7 +88,10 @@ def run_trial(
         send(Ended(state="interrupted", reason=str(error)))
     except UserError as error:
         stage = "data" if load.has_failed else "training"
-        send(Ended(state="failed", reason=str(error), exit=error.exit_code, stage=stage))
+        # Another process may have begun the trial after this one had looked.
+        is_used = RunDir(root / folder).is_in_use()
+        code = InUseError.exit_code if is_used else error.exit_code
+        send(Ended(state="failed", reason=str(error), exit=code, stage=stage))
     except BaseException as error:
         if reason := own_code.locate_in_own_code(error):
             send(Ended(state="failed", reason=reason, exit=ConfigError.exit_code))

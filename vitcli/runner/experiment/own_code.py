@@ -385,10 +385,12 @@ def name_code(value: Any, origin: Path, *, is_typed: bool) -> dict[str, str]:
     if not isinstance(value, list) or not all(isinstance(path, str) for path in value):
         raise OwnCodeError(f"{origin}: code: should be a list of Python files, such as [part.py]")
     what = "a file in a run folder" if is_below_run(origin) else "a file that nobody has typed"
-    if not is_typed or is_below_run(origin):
-        words = [word for path in value for word in ("--code", str(origin.parent / path))]
+    paths = [origin.parent / path for path in value]
+    named = {code.path.resolve() for code in state.codes.values()}
+    if (not is_typed or is_below_run(origin)) and not {path.resolve() for path in paths} <= named:
+        words = [word for path in paths for word in ("--code", str(path))]
         raise OwnCodeError(f"{origin}: {what} cannot name code; type {shlex.join(words)}")
-    return load([origin.parent / path for path in value])
+    return load(paths)
 
 
 def is_below_run(path: Path) -> bool:

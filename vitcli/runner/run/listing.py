@@ -124,6 +124,7 @@ def is_run_folder(run: RunDir) -> bool:
 def refuse_foreign_files(run: RunDir, *, rerun: bool) -> None:
     is_own = is_run_folder(run) and (rerun or run.exists)
     if not (is_own or is_effectively_empty(run.path)):
+        run.refuse_use()  # another process may have begun it just now
         raise ConfigError(
             f"{run.path} holds files that vitcli did not write; choose another --name or -o"
         )

@@ -61,6 +61,10 @@ class Entry:
         return int(self.value["record"]["seed"])
 
     @property
+    def started(self) -> str:
+        return str(self.value["record"]["sessions"][-1].get("started"))
+
+    @property
     def members(self) -> str:
         """How the names of the members with its predictions begin; empty if it diverged."""
         digest = self.value["predictions_sha256"]

@@ -29,7 +29,7 @@ from vitcli.runner.study.collect import read_recorded_plan, recorded_plan, train
 from vitcli.runner.study.definition import Trial, default_root
 from vitcli.runner.study.plan import Options, StudyWork, current_states, worker_count
 from vitcli.runner.study.saved import save_trial
-from vitcli.runner.study.states import trial_state
+from vitcli.runner.study.states import trial_state, trial_states
 from vitcli.runner.text import quantity
 from vitcli.runner.train.events import Ended, Message, TrialEvent
 
@@ -189,7 +189,9 @@ def _check_disk(work: StudyWork, count: int) -> None:
 def write_plan(work: StudyWork, options: Options, *, keep: bool = False) -> None:
     """Write what a worker must know; with ``keep``, the trials of another driver stay in it."""
     study = work.study
-    kept = [record for folder, record in work.states.items() if folder not in work.replaced]
+    seeds = {*study.seeds, *map(int, trained_seeds(work.root))}
+    every = trial_states(replace(study, seeds=tuple(sorted(seeds))), work.root)
+    kept = [record for f, record in (every | work.states).items() if f not in work.replaced]
     kept_hashes = (record.data_hash for record in kept if record.has_result)
     content = {
         "study": study.name,

@@ -1,7 +1,7 @@
 """Saved trials: results to commit, which replace a training in any study. No torch.
 
 A study finds a saved trial by configuration hash and seed, whichever study it was trained for. Its
-own trials come first.
+own trials come first, and of these the newest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ class SavedTrials:
     """The saved trials below a folder; a damaged file is an InputError.
 
     ``precision_of`` returns the precision in which this machine would train an experiment. Without
-    it, the first result decides. ``data_hash_of`` returns the hash of the images here, or None. It
+    it, the newest result decides. ``data_hash_of`` returns the hash of the images here, or None. It
     is called only for image folders, because their names do not identify the contents.
     """
 
@@ -55,7 +55,8 @@ class SavedTrials:
 
     def _find(self, study: str, trial: Trial) -> list[RunRecord]:
         entries = self._entries.get((trial.config_hash, trial.spec.seed), [])
-        entries = sorted(entries, key=lambda entry: entry.value["study"] != study)
+        entries = sorted(entries, key=lambda entry: entry.started, reverse=True)
+        entries.sort(key=lambda entry: entry.value["study"] != study)
         for entry in entries:
             if entry.place not in self._checked:
                 self._checked[entry.place] = entry.check(str(self.folder))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from vitcli.core.data.batches import LIMITED, images_at_once, limit_images, num_batches
+from vitcli.core.data.batches import images_at_once, limit_images, num_batches, num_limited
 from vitcli.core.inspect.cost import activation_bytes, count_parameters, parameters_by_part
 from vitcli.core.spec import OPTIMIZERS, ExperimentSpec
 from vitcli.core.train.training import Training
@@ -149,11 +149,9 @@ def measure(training: Training, began: float) -> dict[str, float]:
 
 
 def evaluated_images(spec: ExperimentSpec, num_val: int, num_test: int) -> int:
-    train = spec.train
-    most = train.limit_batches * LIMITED if train.limit_batches else max(num_val, num_test)
-    times = math.ceil(train.epochs / train.eval_every)
+    times = math.ceil(spec.train.epochs / spec.train.eval_every)
     each, once = (num_val, num_test) if num_val else (num_test, 0)
-    return times * min(each, most) + min(once, most)
+    return times * num_limited(each, spec) + num_limited(once, spec)
 
 
 def memory_bytes(spec: ExperimentSpec) -> int:
@@ -170,7 +168,8 @@ def memory_bytes(spec: ExperimentSpec) -> int:
 def costs_report(name: str, costs: Costs, request: Request) -> Report:
     """Return what ``--dry-run`` prints of the experiment ``name``."""
     spec, total, seconds = costs.spec, costs.total, costs.seconds
-    num_train, num_val, num_test = costs.images
+    num_train, *held_out = costs.images
+    num_val, num_test = (num_limited(count, spec) for count in held_out)
     epochs, device = spec.train.epochs, pick_device(request.device)
     precision = name_precision(spec.train.precision, device)
     module, flops_of = abstract_module(spec), flops_of_epochs(spec, num_train)

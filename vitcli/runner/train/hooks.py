@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vitcli.core import ranks
-from vitcli.core.data.batches import Batch
+from vitcli.core.data.batches import Batch, num_limited
 from vitcli.core.train.training import Step
 from vitcli.plugin import load_target, rows_of
 from vitcli.runner.experiment import own_code
@@ -75,7 +75,7 @@ class Display(Hook):
             kernels=training.kernels,
             parameters=training.parameters,
             num_train=len(trainer.data.train),
-            num_test=len(trainer.data.test) if trainer.plan.measures_test else 0,
+            num_test=num_limited(len(trainer.data.test), spec) if trainer.plan.measures_test else 0,
             epochs=spec.train.epochs,
             steps_per_epoch=training.steps_per_epoch,
             first_step=trainer.step,

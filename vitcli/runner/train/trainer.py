@@ -11,7 +11,7 @@ from vitcli.core.data.source import Images
 from vitcli.core.objectives.objective import Outputs
 from vitcli.core.torch_use import to_host
 from vitcli.core.train.training import SKIPPED, Step
-from vitcli.runner.errors import DivergedError, ResourceError, StoppedError, UserError
+from vitcli.runner.errors import DivergedError, OwnCodeError, ResourceError, StoppedError, UserError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.machine.device import arithmetic
 from vitcli.runner.machine.resources import as_resource_error
@@ -237,7 +237,11 @@ class Trainer:
             "best": list(self.best),
         }
         state = progress | checkpoint_state(self.training)
-        checkpoint = Checkpoint(self.step, self.training.tensors(), state)
+        try:
+            tensors = self.training.tensors()
+        except TypeError as error:
+            raise OwnCodeError(f"{', '.join(sorted(self.spec.code))}: {error}") from error
+        checkpoint = Checkpoint(self.step, tensors, state)
         save_checkpoint(self.run.checkpoints, checkpoint)
         now = time.perf_counter()
         self._next_save = now + (now - began) / SAVE_SHARE

@@ -288,7 +288,9 @@ function start() {
   part("state").append(Object.assign(element("option", "any"), { value: "" }), ...options);
   buildHeader();
   makeTable();
-  select(rows.filter((row) => row.runs[0].experiment === data.runs[0].experiment).slice(0, FIRST_SELECTED), true);
+  const first = shownRows();
+  const isAlike = (row) => (order.column ? row.taskName === first[0].taskName : row.runs[0].experiment === first[0].runs[0].experiment);
+  select(first.filter(isAlike).slice(0, FIRST_SELECTED), true);
   part("filter").addEventListener("input", filterRows);
   part("state").addEventListener("change", filterRows);
   part("rows").addEventListener("change", makeTable);
