@@ -32,6 +32,6 @@ def test_the_losses_are_those_that_are_committed(name):
 
 
 def test_a_change_of_the_numbers_is_seen(monkeypatch):
-    """Ten times the tolerance for another beta2, the smallest of the changes that were tried."""
+    """Not only seen: ten times the tolerance, so that the tolerance could be too small."""
     monkeypatch.setitem(KNOWN, "optimizer adamw", {"optim": {"betas": (0.9, 0.99)}})
     assert distance("optimizer adamw") > 10 * TOLERANCE
