@@ -168,7 +168,7 @@ def shortened(command: str) -> str:
 
 
 def shortened_training(command: str) -> str:
-    is_large = re.search("train (cifar10|pretrain|finetune-mae|ssat|clip)|resnet18", command)
+    is_large = re.search("train (cifar10|pretrain|finetune-mae|ssat|clip)", command)
     if is_large and "--dry-run" not in command:
         return f"{command} --dry-run"
     if command == "vitcli train --resume pets":
@@ -179,6 +179,8 @@ def shortened_training(command: str) -> str:
         command += " -s train.batch_size=16"
     if "--resume quickstart" in command:
         return command.replace("epochs=20", "epochs=2")
+    if re.search("-s (model|optim)", command) and "--dry-run" not in command:
+        return f"{command} --dry-run"  # which takes a step and an evaluation
     fresh = "" if "--resume" in command or "--dry-run" in command else " --rerun"
     return f"{command} --epochs 1 --limit-batches 2{fresh}"
 
@@ -247,7 +249,7 @@ SHAPE = re.compile(r"^(\w+) = .*#.*?\(([\d, ]+)\)", re.MULTILINE)
 
 
 @pytest.fixture
-def small_trainings(monkeypatch) -> None:
+def small_trainings(monkeypatch, without_workers) -> None:
     """Let Python train on a few images of each data set, and studies on small pictures."""
     fit = vitcli.fit
 

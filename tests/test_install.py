@@ -118,13 +118,14 @@ def index(tmp_path_factory) -> dict[str, str]:
 
 
 @pytest.fixture
-def shell(sources, index, here, tmp_path_factory) -> Shell:
-    """A clone, and a virtual environment with torch: pip takes minutes for what uv links."""
+def shell(title, sources, index, here, tmp_path_factory) -> Shell:
+    """A clone, and for pip an environment with torch: it takes minutes for what uv links."""
     subprocess.run(["git", "clone", "-q", sources, here / "clone"], check=True)
     shell = Shell(here, index)
-    shell.run("uv venv -q --seed -p python3 .venv")
-    with FileLock(tmp_path_factory.getbasetemp().parent / "uv.lock"):  # it unpacks gigabytes
-        shell.run("uv pip install -q torch torchvision")
+    if re.search("^pip ", TYPED[title], re.MULTILINE):
+        shell.run("uv venv -q --seed -p python3 .venv")
+        with FileLock(tmp_path_factory.getbasetemp().parent / "uv.lock"):  # it unpacks gigabytes
+            shell.run("uv pip install -q torch torchvision")
     return shell
 
 

@@ -141,15 +141,21 @@ def test_the_tutorial_runs_and_a_changed_part_makes_its_trials_stale(
     assert states == {"cosine/seed0": "stale", "cosine-20/seed0": "stale"}, "of this file only"
 
 
-def test_the_model_of_the_first_tutorial_trains_and_is_measured(tiny):
-    text = (DOCS / "tutorials/first-model.md").read_text()
-    ((name, body),) = re.findall(r"^```python\n# (\S+)\n(.*?)^```$", text, re.M | re.S)
-    Path(name).write_text(body)
-    train, measure, wider = re.findall(rf"^vitcli (.* --code {name}.*)$", text, re.M)
-    for line in (train, wider):
-        vitcli(f"{line.replace('quickstart', str(tiny))} --epochs 1")
-    assert f"--code {name}" in vitcli(measure.replace(f" --code {name}", ""), 2)
-    assert "accuracy" in vitcli(measure)
+@pytest.mark.ci
+@pytest.mark.plugin("live", "page")
+def test_the_first_tutorial_runs_from_its_first_command_to_its_last(here):
+    """Its notebook has the same commands: ``python .ci/docs.py`` makes it of them."""
+    commands.save_picture("ship.jpg", (40, 30))
+    text = (DOCS / "tutorials/first-model.md").read_text().replace("experiments/results/", "")
+    for language, block in re.findall(r"^```(bash|python)\n(.*?)^```$", text, re.M | re.S):
+        if language == "python":
+            Path(block.split()[1]).write_text(block)
+        for command in re.findall(r"^vitcli (?!train cifar10)(.+)$", block, re.M):
+            is_new = command.startswith("train") and "--resume" not in command
+            vitcli(f"{command} --epochs 1 --limit-batches 2" if is_new else command)
+    assert {"mynet.py", "ship-explorer.html"} <= {path.name for path in here.glob("*.*")}
+    runs = {path.name for path in here.glob("runs/*")}
+    assert {"no-positions", "shallow", "net", "wide"} <= runs
 
 
 SLOW = ("experiments check", "bench", "export", "visualize")
@@ -158,7 +164,7 @@ SHORTER = {"bench": " --lengths 64 --rounds 1", "visualize": " --num-images 4"}
 
 @pytest.mark.ci
 @pytest.mark.plugin("bench", "exports")
-def test_the_tutorial_checks_benches_exports_and_draws(tutorial, tiny):
+def test_the_tutorial_checks_benches_exports_and_draws(tutorial, tiny, small_check):
     for command in tutorial:
         if command.startswith(SLOW):
             vitcli(command + SHORTER.get(command.split()[0], ""))
@@ -520,23 +526,25 @@ def test_an_own_metric_of_any_name_keeps_its_number_unit_and_label(tiny):
     assert "not measured: parameters, test_hit and gain_seconds" in " ".join(out.split())
 
 
-WRONG_METRICS = {
-    "'abc'": "metric wrong returned str",
-    "1 / 0": "in wrong: ZeroDivisionError",
-    "(seen.append(logits.sum()), sum(seen) / len(seen))[1]": "metric wrong gave other numbers",
+METRICS = {
+    "text": ("'abc'", r"own\.py:\d: metric text returned str"),
+    "zero": ("1 / 0", r"own\.py:\d: in zero: ZeroDivisionError"),
+    "late": (
+        "(seen.append(logits.sum()), sum(seen) / len(seen))[1]",
+        r"own\.py:\d+: metric late gave other numbers",
+    ),
+    "right": ("0.5", "$"),
 }
 
 
-@pytest.mark.parametrize("value", WRONG_METRICS)
-def test_a_wrong_metric_is_named_with_its_file_and_the_others_are_not(small_check, value):
+def test_a_wrong_metric_is_named_with_its_file_and_the_others_are_not(small_check):
     text = "from vitcli.parts import metric\nseen = []\n"
-    for name, returned in (("wrong", value), ("right", "0.5")):
+    for name, (returned, _) in METRICS.items():
         text += f"@metric\ndef {name}(logits, labels):\n    return {returned}\n"
     Path("own.py").write_text(text)
     _, out, _ = commands.vitcli("experiments", "check", "--code", "own.py", "--json")
-    found = {each["part"]: each["problem"] for each in json.loads(out)["parts"]}
-    assert found["right"] == ""
-    assert re.match(rf"own\.py:\d: {WRONG_METRICS[value]}", found["wrong"])
+    for each in json.loads(out)["parts"]:
+        assert re.match(METRICS[each["part"]][1], each["problem"]), each
 
 
 def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
@@ -621,8 +629,10 @@ class Odd(nn.Module):
 """
 
 
-@pytest.fixture
-def taught(tiny, without_workers) -> None:
+@pytest.mark.plugin("distil", "exports", "page", "trackers")
+def test_an_own_model_with_any_option_names_teaches_and_only_a_training_needs_its_code(
+    tiny, without_workers
+):
     Path("odd.py").write_text(ODD)
     head = f"code: [odd.py]\nbase: {tiny}\nseeds: [0, 1]\ntrain: {{epochs: 1, limit_batches: 1}}\n"
     odd = "{model.family: Odd}, deep: {model: {family: Odd, depth: deep, patch_size: wide}}"
@@ -636,11 +646,6 @@ def taught(tiny, without_workers) -> None:
     vitcli("ablate ./second.yaml --dry-run", 2)  # its teachers are not trained
     vitcli("ablate ./first.yaml -j 1")
     vitcli("ablate ./second.yaml -j 1")
-    as_new_process()
-
-
-@pytest.mark.plugin("distil", "page", "trackers")
-def test_an_own_model_with_any_option_names_teaches_and_is_read_without_its_code(taught):
     student = RunDir(Path("runs/second/logits/seed1"))
     code = {"odd.py": hashlib.sha256(ODD.encode()).hexdigest()}
     assert (student.spec().code, student.spec().task.taught_by.code) == ({}, code)
@@ -655,10 +660,6 @@ def test_an_own_model_with_any_option_names_teaches_and_is_read_without_its_code
     for command in ("runs show first/deep/seed0", "runs page", "runs export -o table"):
         vitcli(command)
     assert "own code is needed: odd.py" in vitcli("eval first/odd/seed0", 2)
-
-
-@pytest.mark.plugin("distil", "exports")
-def test_only_a_training_needs_the_code_of_a_teacher(taught, tiny):
     for kind in ("logits", "features"):
         vitcli(f"eval second/{kind}/seed0")
         vitcli(f"export second/{kind}/seed0 --format safetensors -o {kind}.safetensors")
@@ -722,7 +723,6 @@ STATED = "self.weights(q, k) @ v"
     [
         (WEIGHTS, "nn.functional.scaled_dot_product_attention(q, k, v, scale=3.0)", False),
         (WEIGHTS, f"{STATED} + v", True),
-        (WEIGHTS, f"({STATED}) * q.sigmoid()", True),
         (f"2 * {WEIGHTS}", STATED, None),
         (f"1.5 * {WEIGHTS} - 0.5 * torch.eye(q.shape[2])", STATED, None),
         ("(q @ k.mT).softmax(-1)[:, :, :, :3]", f"{WEIGHTS} @ v", None),

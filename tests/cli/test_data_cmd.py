@@ -1,7 +1,6 @@
 """`vitcli data` on the embedded data set and on tiny folders; nothing is downloaded."""
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,16 +34,6 @@ def test_info_of_ones_own_pictures(pictures):
     pixels = np.stack([np.asarray(Image.open(file)) for file in files]) / 255
     np.testing.assert_allclose(found["mean"], pixels.mean((0, 1, 2)), rtol=1e-6)
     np.testing.assert_allclose(found["std"], pixels.std((0, 1, 2)), rtol=1e-6)
-
-
-def test_info_replaces_no_file_that_it_did_not_write(pictures):
-    Path("mine.png").write_text("a drawing")
-    words = ("data", "info", f"imagefolder:{pictures}", "-o", "mine.png")
-    assert "mine.png" in said(2, *words)
-    assert Path("mine.png").read_text() == "a drawing"
-    Path("mine.png").unlink()
-    for _ in range(2):  # what it wrote may be replaced
-        said(0, *words)
 
 
 def test_what_is_on_this_machine_is_listed_with_its_place(monkeypatch, here):

@@ -95,6 +95,8 @@ def test_who_uses_an_older_checkpoint_says_so_once_and_an_export_is_refused(run,
         assert (code, (out + talk).count("the checkpoint of step 20 is")) == (0, 1), (words, talk)
     assert "train run/config.yaml -o run --rerun" in talk
     assert load_run(run.path).state == "finished"
+    if damage is shutil.rmtree:
+        return
     picture, told = save_picture("x.png", (9, 9)), "step 15 is used"
     uses = (
         *(("eval", "run"), ("predict", "run", picture)),

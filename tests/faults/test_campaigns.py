@@ -1,7 +1,4 @@
-"""The campaigns: short ones here, longer ones in ``-m ci``, the longest in ``-m slow``.
-
-A failure prints what repeats it.
-"""
+"""The campaigns: short ones here, longer ones in ``-m ci``, the longest in ``-m slow``."""
 
 import json
 import subprocess
@@ -24,45 +21,39 @@ def run(*words: str) -> str:
     return done.stdout
 
 
-def campaign(name: str, count: int, seed: int) -> None:
-    run("-m", f"tests.faults.{name}", "--count", str(count), "--seed", str(seed))
-
-
 IN_TURN = """
 import json, os, sys
 from importlib import import_module
 from pathlib import Path
 
 os.environ["VITCLI_CACHE"] = str(Path(sys.argv[2]) / "cache")  # kernels are compiled once
+seed = int(sys.argv[3])
 for name, count in json.loads(sys.argv[1]).items():
     scratch = Path(sys.argv[2]) / name
     scratch.mkdir()
     campaign = import_module(f"tests.faults.{name}").campaign
-    print(json.dumps({"campaign": name, **campaign(scratch, count, 0)}), flush=True)
+    print(json.dumps({"campaign": name, **campaign(scratch, count, seed)}), flush=True)
 """
 
 
-def test_nothing_is_lost(tmp_path):
-    """All short campaigns in one process: importing torch takes longer than some of them."""
-    lines = run("-c", IN_TURN, json.dumps(SHORT), str(tmp_path)).splitlines()
+@pytest.mark.parametrize(
+    ("counts", "seed"), [(SHORT, 0), pytest.param(LONGER, 1, marks=pytest.mark.ci)]
+)
+def test_nothing_is_lost(tmp_path, counts, seed):
+    """All campaigns in one process: importing torch takes longer than some of them."""
+    lines = run("-c", IN_TURN, json.dumps(counts), str(tmp_path), str(seed)).splitlines()
     found = {each["campaign"]: each for each in map(json.loads, lines)}
-    assert found.keys() == SHORT.keys()
+    assert found.keys() == counts.keys()
     lost = {name: each["failures"] for name, each in found.items()}
     assert not any(lost.values()), lost
-    assert found["kills"]["kills"] >= SHORT["kills"], "fewer were killed than was asked for"
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize("name", LONGER)
-def test_nothing_is_lost_in_a_longer_campaign(name):
-    campaign(name, LONGER[name], seed=1)
+    assert found["kills"]["kills"] >= counts["kills"], "fewer were killed than was asked for"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", LONG)
 def test_nothing_is_lost_in_the_long_run(name):
-    campaign(name, LONG[name], seed=0)
+    run("-m", f"tests.faults.{name}", "--count", str(LONG[name]), "--seed", "0")
 
 
 @pytest.mark.slow

@@ -108,7 +108,7 @@ def test_every_magnitude_equals_torchvision(policy):
         assert_close(ours, expected, atol=1e-4, rtol=0, msg=name)
 
 
-SIZES = [(3, 32, 32), (3, 9, 14), (1, 12, 8), (4, 20, 20), (3, 2, 2), (1, 1, 1)]
+SIZES = [(3, 9, 14), (1, 12, 8), (4, 20, 20), (3, 2, 2), (1, 1, 1)]
 """Channels, height and width."""
 
 
@@ -144,9 +144,9 @@ def test_every_operation_gives_the_same_pixels_at_every_strength(name, shape):
 
 @pytest.mark.ci
 @pytest.mark.skipif(not shutil.which("g++"), reason="no C++ compiler")
-@pytest.mark.parametrize("policy", ["rand_augment", "trivial_augment"])
-def test_a_compiled_batch_has_the_same_pixels(policy):
-    spec, images = AugmentSpec(policy=policy, crop_padding=2), mixed_pictures(2000, 3, 20, 27)
+def test_a_compiled_batch_has_the_same_pixels():
+    spec = AugmentSpec(policy="rand_augment", crop_padding=2)
+    images = mixed_pictures(2000, 3, 20, 27)
     data = Images(images, torch.zeros(len(images), dtype=torch.long))
     channels = channels_on_device((0.5,) * 3, (0.2,) * 3, torch.device("cpu"))
     made = []

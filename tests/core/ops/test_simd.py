@@ -222,7 +222,7 @@ def test_scores_of_any_size_have_the_weights_and_gradients_of_torch(backend, lar
 
 
 @pytest.mark.parametrize("op", BRANCHES)
-@pytest.mark.parametrize("largest", [1e4, 1e10, 1e20, 1e30, 1e38, float("inf"), float("nan")])
+@pytest.mark.parametrize("largest", [1e10, 1e20, 1e38, float("nan")])
 def test_a_norm_of_large_rows_is_finite_only_where_torch_is(backend, op, largest):
     """A row whose variance overflows is a divergence, and NaN shows it."""
     x, weights, call, truth = BRANCHES[op][0](*BRANCHES[op][1][0])

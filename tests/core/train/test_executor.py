@@ -12,6 +12,7 @@ from tests.core.ranked import SMALL
 from tests.core.trainings import train_state
 from tests.plugin_rows import of_task
 from vitcli.core.spec import OPTIMIZERS, TASKS
+from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.core.train import training as trainings
 from vitcli.core.train.training import Training
 from vitcli.runner.run.checkpoint import Checkpoint
@@ -143,8 +144,9 @@ def test_a_checkpoint_without_the_number_of_skipped_steps_is_read():
     assert (means["loss"], means["skipped_steps"]) == (state.take_means()["loss"], 0)
 
 
-@pytest.mark.parametrize("name", TASKS)
-@pytest.mark.parametrize("graphs", [False, True])
+@pytest.mark.parametrize(
+    ("name", "graphs"), [*((name, False) for name in TASKS), (DEFAULT_TASK, True)]
+)
 def test_attention_draws_new_features_in_every_task(name, graphs, monkeypatch):
     monkeypatch.setattr(trainings, "Graphs", Direct)
     model = {"attention": "performer", "performer_redraw": 3, "pool": "mean"}

@@ -28,7 +28,7 @@ FOUR = tuple(name for name in ("mixing in parts", "clip", "dino", "late") if nam
 @pytest.fixture(scope="module")
 def on_ranks(tmp_path_factory):
     @cache
-    def train(names: tuple[str, ...], size: int = 2) -> list[dict]:
+    def train(names: tuple[str, ...], size: int) -> list[dict]:
         folder = tmp_path_factory.mktemp("ranks")
         words = [sys.executable, "-m", "tests.core.ranked"]
         names = (str(size), str(folder), *names)
@@ -65,7 +65,7 @@ def test_ranks_take_the_steps_of_one_process(on_ranks, name, group, size):
 )
 def test_ranks_draw_numbers_of_their_own_and_keep_equal_weights(on_ranks, name, group):
     """``check_weights`` of the ranks refuses others."""
-    one, other = (dict(report[name]) for report in on_ranks(group))
+    one, other = (dict(report[name]) for report in on_ranks(group, 2))
     assert one.pop("own draw") != other.pop("own draw")
     assert one == other
     assert all(map(math.isfinite, one["loss"]))
