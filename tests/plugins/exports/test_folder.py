@@ -81,7 +81,6 @@ def test_the_folder_says_what_it_is_and_is_replaced_unless_it_was_edited(here):
     assert "python recipe.py photo.jpg" in Path("out/README.md").read_text()
     _, metadata = recipe.load("out/model.onnx")
     assert (metadata["temperature"], metadata["thresholds"]) == (4.0, {"0.9": 0.25})
-    said(0, "export", "run", "--to", "out", "--no-check")
     run_of("crop", here / "other").set_result(RESULT | {"test_accuracy": 0.5})
     said(0, "export", "other", "--to", "out", "--no-check")
     assert "50.00 %" in Path("out/README.md").read_text()
