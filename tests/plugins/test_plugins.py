@@ -109,8 +109,8 @@ NEEDS = [
 @pytest.mark.parametrize("case", NEEDS)
 def test_what_a_plugin_adds_says_what_it_needs(here, request, monkeypatch, case):
     (table, typed), (name,) = case, request.node.get_closest_marker("plugin").args
+    monkeypatch.setattr(table, "data", {**table.built_in})  # before the variable changes it
     monkeypatch.setenv(plugin.VARIABLE, f"no:{name}")
-    monkeypatch.setattr(table, "data", {**table.built_in})
     for file in ("x.png", "model.onnx"):
         save_picture(file, (8, 8), format="PNG")
     assert f"needs the plugin {name}, which is off" in said(2, *typed.split())
@@ -119,8 +119,8 @@ def test_what_a_plugin_adds_says_what_it_needs(here, request, monkeypatch, case)
 @pytest.mark.plugin("timm")
 @pytest.mark.parametrize("part", ["task.teacher", "pretrain"])
 def test_the_model_of_a_teacher_or_a_pretraining_needs_it_too(part, monkeypatch):
-    monkeypatch.setenv(plugin.VARIABLE, "no:timm")
     monkeypatch.setattr(FAMILIES, "data", {**FAMILIES.built_in})
+    monkeypatch.setenv(plugin.VARIABLE, "no:timm")
     needed = "needs the plugin timm, which is off"
     config: dict[str, object] = {"model": {"family": "timm"}}
     assert own_code.missing_plugin(config) == needed
@@ -139,8 +139,8 @@ def test_what_drivers_printed_is_removed_with_the_study(here, file):
 
 @pytest.fixture
 def without_mae(monkeypatch):
-    monkeypatch.setenv(plugin.VARIABLE, "no:mae")
     monkeypatch.setattr(TASKS, "data", {**TASKS.built_in})
+    monkeypatch.setenv(plugin.VARIABLE, "no:mae")
 
 
 def test_a_list_of_tasks_is_no_task(here, without_mae):

@@ -31,7 +31,6 @@ PARTS = ("a", "b", "c")
 
 
 def scores(main, pairs, *, seeds=3, noise=0.0):
-    """Return scores with these effects: part -> points, pair -> points."""
     random = np.random.default_rng(0)
     blocks = random.normal(0, 5 * noise, seeds)
     found = {}

@@ -168,10 +168,8 @@ def test_a_map_explains_the_class_that_is_named(fit, colours):
     picture = colours / "0.png"
     for method in ("gradcam", "grad-rollout"):
         words = ("attn-map", "run", picture, "--method", method, "--format", "npz", "-o")
-        one, other = (
-            document(*words, f"{method}-{name}.npz", "--class", name)["pictures"][0]
-            for name in ("red", "blue")
-        )
+        files = [(f"{method}-{name}.npz", "--class", name) for name in ("red", "blue")]
+        one, other = (document(*words, *file)["pictures"][0] for file in files)
         assert (one["about"], other["about"]) == ("red", "blue")
         maps = [np.load(row["file"])["maps"] for row in (one, other)]
         assert not np.array_equal(*maps)
@@ -215,10 +213,8 @@ def test_a_change_of_the_unit_changes_only_the_unit(fit, colours, here):
     rows = [line.split(",") for line in (colours / "target.csv").read_text().split()]
     for row in rows[1:]:
         row[1] = str(1024 * float(row[1]) - 4096)
-    text = "\n".join(
-        ",".join([str(colours / r[0]) if i else r[0], *r[1:]]) for i, r in enumerate(rows)
-    )
-    (colours / "other.csv").write_text(text)
+        row[0] = str(colours / row[0])
+    (colours / "other.csv").write_text("\n".join(map(",".join, rows)))
     changes = {"train.epochs": 3, "data.name": f"csv:{colours / 'other.csv'}"}
     other = fit("regress", "other", changes)
     for name in ("absolute_error", "rmse"):

@@ -45,7 +45,6 @@ def install(monkeypatch):
 
 
 def logged(library: Any) -> dict[int, dict[str, float]]:
-    """Return step -> the numbers that a library got."""
     numbers: dict[int, dict[str, float]] = {}
     logs = (library.init.return_value.log, library.log_metrics)
     for made in (made for log in logs for made in log.call_args_list):
