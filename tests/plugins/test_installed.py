@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,43 +21,30 @@ from vitcli.runner.experiment import own_code
 from vitcli.version import PACKAGE
 
 PROJECT = Path(__file__).with_name("package")
+RINGS = {f"vitcli_rings/{p.name}": p.read_text() for p in PROJECT.glob("vitcli_rings/*.py")}
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def files_of(page: str) -> dict[str, str]:
     """Return the files that a page shows: each begins with a comment that is its name."""
-    blocks = re.findall(
-        r"^```\w+\n# (\S+\.\w+)\n(.*?)^```$", (DOCS / page).read_text(), re.M | re.S
-    )
-    return dict(blocks)
+    block = re.compile(r"^```\w+\n# (\S+\.\w+)\n(.*?)^```$", re.M | re.S)
+    return dict(block.findall((DOCS / page).read_text()))
 
 
-@pytest.fixture(scope="module")
-def rings(tmp_path_factory) -> Path:
-    return install(PROJECT, tmp_path_factory.mktemp("site"))
-
-
-def install(project: Path, target: Path) -> Path:
-    options = ["-q", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(target)]
+def install(project: Path) -> Path:
+    options = ["-q", "--no-index", "--no-deps", "--no-build-isolation", "--target", "site"]
     subprocess.run([sys.executable, "-m", "pip", "install", *options, str(project)], check=True)
-    return target
+    return Path("site").absolute()
 
 
-def vitcli(*words: object, where: Path | None = None, code: int = 0, **variables: str) -> str:
-    places = os.pathsep.join([str(PACKAGE.parent), *([str(where)] if where else [])])
-    done = subprocess.run(
-        [sys.executable, "-m", "vitcli", *map(str, words)],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": places} | variables,
-    )
-    assert done.returncode == code, done.stderr
-    return done.stdout if not code else done.stderr
+def vitcli(*words: object, where: Path, **variables: str) -> str:
+    variables |= {"PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), str(where)])}
+    command = [sys.executable, "-m", "vitcli", *map(str, words)]
+    return subprocess.check_output(command, text=True, env=os.environ | variables)
 
 
-def listed(where: Path, **variables: Any) -> dict:
-    rows = json.loads(vitcli("plugins", "--json", where=where, **variables))["plugins"]
-    return {row["name"]: row for row in rows}
+def rings_in(text: str) -> dict[str, Any]:
+    return next(row for row in json.loads(text)["plugins"] if row["name"] == "rings")
 
 
 def test_the_page_shows_the_package():
@@ -73,28 +59,58 @@ def test_the_package_of_the_tutorial_works(tiny):
         path = Path("project", folder, name)
         path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text(text)
-    site = install(Path("project").absolute(), Path("site").absolute())
+    site = install(Path("project").absolute())
     words = ("train", tiny, "-s", "model.attention=Cosine", "--stop-after", 1, "-o", "run")
     vitcli(*words, where=site)
     assert "vitcli-cosine: 0.1 " in Path("run/config.yaml").read_text()
 
 
-def test_an_installed_plugin_adds_a_part_a_command_and_an_option(rings, tiny):
-    row = listed(rings)["rings"]
+def test_an_installed_plugin_adds_a_part_a_command_and_an_option(tiny):
+    site = install(PROJECT)
+    row = rings_in(vitcli("plugins", "--json", where=site))
     assert (row["state"], row["version"], row["package"]) == ("on", "0.3", "vitcli-rings")
     words = ("train", tiny, "-s", "model.attention=rings", "--stop-after", 1, "-o", "run")
-    vitcli(*words, where=rings)
+    vitcli(*words, where=site)
     assert "vitcli-rings: 0.3 " in Path("run/config.yaml").read_text()
-    assert json.loads(vitcli("roundness", "run", "--json", where=rings))["roundness"] > 0
-    vitcli("train", tiny, "-s", "task.name=confident", "--epochs", 1, "-o", "sure", where=rings)
-    vitcli("visualize", "sure", "--what", "sizes", where=rings)
+    assert json.loads(vitcli("roundness", "run", "--json", where=site))["roundness"] > 0
+    vitcli("train", tiny, "-s", "task.name=confident", "--epochs", 1, "-o", "sure", where=site)
+    vitcli("visualize", "sure", "--what", "sizes", where=site)
     assert Path("figures/sure/sizes.png").is_file()
-    assert json.loads(vitcli("eval", "run", "--rings", "--json", where=rings))["rings"] == "test"
-    assert "vitcli-rings" in vitcli("train", "--resume", "run", code=2)
-    assert "rings" in vitcli("runs", "show", "run")
-    off = {"VITCLI_PLUGINS": "no:rings"}
-    assert listed(rings, **off)["rings"]["state"] == "switched off"
-    assert "rings" not in vitcli("eval", "--help", where=rings, **off)
+    assert json.loads(vitcli("eval", "run", "--rings", "--json", where=site))["rings"] == "test"
+    assert "vitcli-rings" in said(2, "train", "--resume", "run")
+    assert "rings" in printed("runs", "show", "run")
+
+
+Install = Callable[[dict[str, str], dict[str, str]], None]
+
+
+@pytest.fixture
+def installed(here, monkeypatch) -> Iterator[Install]:
+    """Return what installs a package: its entry points and the texts of its files."""
+    site, caches = here / "site", (plugin.plugins, plugin.load_target, main._load)
+    monkeypatch.delattr(ATTENTIONS, "data", raising=False)
+    monkeypatch.syspath_prepend(str(site))
+
+    def forget() -> None:
+        for cache in caches:
+            cache.cache_clear()
+        roots = {path.stem for path in site.iterdir()}
+        for name in [name for name in sys.modules if name.split(".")[0] in roots]:
+            del sys.modules[name]
+
+    def write(points: dict[str, str], files: dict[str, str]) -> None:
+        name = next(iter(points))
+        info = f"{name}-0.1.dist-info"
+        entries = "\n".join(["[vitcli]", *(f"{k} = {v}:plugin" for k, v in points.items())])
+        about = {"METADATA": f"Name: {name}\nVersion: 0.1", "entry_points.txt": entries}
+        about = {f"{info}/{file}": text for file, text in about.items()}
+        for file, text in (about | files).items():
+            (site / file).parent.mkdir(parents=True, exist_ok=True)
+            (site / file).write_text(text)
+        forget()
+
+    yield write
+    forget()
 
 
 @pytest.mark.parametrize(
@@ -110,67 +126,35 @@ def test_an_installed_plugin_adds_a_part_a_command_and_an_option(rings, tiny):
         ("plugin = ", "import torch\ntorch.manual_seed = max\nplugin = ", "changes torch"),
     ],
 )
-def test_a_broken_plugin_is_one_line_and_the_rest_works(rings, tmp_path, here, old, new, reason):
+def test_a_broken_plugin_is_one_line_and_the_rest_works(installed, old, new, reason):
     """Also one whose names are taken. What it prints is no result."""
-    site = shutil.copytree(rings, tmp_path / "site", ignore=shutil.ignore_patterns("*.pyc"))
-    path = site / "vitcli_rings" / "__init__.py"
-    path.write_text("print('loud')\n" + path.read_text().replace(old, new))
-    assert reason in listed(site)["rings"]["state"]
-    talk = vitcli("roundness", "run", where=site, code=2)
+    file = "vitcli_rings/__init__.py"
+    files = RINGS | {file: "print('loud')\n" + RINGS[file].replace(old, new)}
+    installed({"rings": "vitcli_rings"}, files)
+    assert reason in rings_in(printed("plugins", "--json"))["state"]
+    installed({"rings": "vitcli_rings"}, files)
+    talk = said(2, "roundness", "run")
     assert talk.count("warning") == 1
     assert "the plugin rings is off" in talk
 
 
 @pytest.mark.parametrize("module", ["command", "option", "attention"])
-def test_an_error_in_what_is_used_is_one_line(rings, tmp_path, tiny, module):
-    site = shutil.copytree(rings, tmp_path / "site", ignore=shutil.ignore_patterns("*.pyc"))
-    path = site / "vitcli_rings" / f"{module}.py"
-    path.write_text("1 / 0\n")
-    place = f"{path}:1: ZeroDivisionError"
+def test_an_error_in_what_is_used_is_one_line(installed, module):
+    file, points = f"vitcli_rings/{module}.py", {"rings": "vitcli_rings"}
+    installed(points, RINGS | {file: "1 / 0\n"})
+    place = f"{file}:1: ZeroDivisionError"
     if module == "command":
-        assert "ZeroDivisionError" in vitcli("--help", where=site)
-        assert place in vitcli("roundness", "run", where=site, code=2)
+        assert "ZeroDivisionError" in printed("--help")
+        assert place in said(2, "roundness", "run")
     elif module == "option":
-        assert "--rings" not in vitcli("eval", "--help", where=site)
-        path.write_text("def rings(run, common, *, probe: bool = False): ...\n")
-        assert "neighbours" in vitcli("eval", "--help", where=site)
-        path.unlink()
-        assert "--probe" in vitcli("eval", "--help", where=site)
+        assert "--rings" not in printed("eval", "--help")
+        installed(points, {file: "def rings(run, common, *, probe: bool = False): ...\n"})
+        assert "neighbours" in printed("eval", "--help")
+        Path("site", file).unlink()
+        installed(points, {})
+        assert "--probe" in printed("eval", "--help")
     else:
-        words = ("train", tiny, "-s", "model.attention=rings", "--dry-run")
-        assert place in vitcli(*words, where=site, code=2)
-
-
-Install = Callable[[dict[str, str], dict[str, str]], None]
-
-
-@pytest.fixture
-def installed(here, monkeypatch) -> Iterator[Install]:
-    """Return what installs a package: its entry points and the texts of its files."""
-    site, caches = here / "site", (plugin.plugins, plugin.load_target, main._load)
-    monkeypatch.syspath_prepend(str(site))
-    monkeypatch.setattr(ATTENTIONS, "data", {**ATTENTIONS.built_in})
-
-    def write(points: dict[str, str], files: dict[str, str]) -> None:
-        name = next(iter(points))
-        info = f"{name}-0.1.dist-info"
-        entries = "\n".join(["[vitcli]", *(f"{k} = {v}:plugin" for k, v in points.items())])
-        about = {
-            f"{info}/METADATA": f"Name: {name}\nVersion: 0.1",
-            f"{info}/entry_points.txt": entries,
-        }
-        for file, text in (about | files).items():
-            (site / file).parent.mkdir(parents=True, exist_ok=True)
-            (site / file).write_text(text)
-        for cache in caches:
-            cache.cache_clear()
-
-    yield write
-    for cache in caches:
-        cache.cache_clear()
-    roots = {path.stem for path in site.iterdir()}
-    for name in [name for name in sys.modules if name.split(".")[0] in roots]:
-        del sys.modules[name]
+        assert place in said(2, "train", "-s", "model.attention=rings", "--dry-run")
 
 
 def adds(field: str, name: str, target: str) -> str:

@@ -9,15 +9,20 @@ import pytest
 
 import vitcli
 from tests.cli.commands import printed, said, save_picture
-from tests.plugin_rows import EVERY, has
+from tests.fabricated import make_study_folder
+from tests.plugin_rows import EVERY, has, of
 from vitcli import plugin
 from vitcli.cli.main import all_commands
-from vitcli.core.spec import TASKS
+from vitcli.core.spec import FAMILIES, TASKS
 from vitcli.core.spec.task import TaskRow
 from vitcli.plugin import Registry, load_target
+from vitcli.runner.attn_map.explain import PAGES
+from vitcli.runner.engines.engine import ENGINES
+from vitcli.runner.evaluate.load import CLASSIFIERS
 from vitcli.runner.evaluate.weights import start_sha256
 from vitcli.runner.experiment import own_code
 from vitcli.runner.run.folder import _parsed_before, find_run
+from vitcli.runner.visualize.render import FIGURES
 
 
 @pytest.mark.parametrize("name", plugin.plugins())
@@ -64,9 +69,8 @@ def test_without_a_plugin_its_rows_and_commands_and_what_needs_it_are_gone(monke
     assert not {"mae", "ssat"} & {*table}
     assert "explain" not in all_commands()
     assert "bench" in all_commands()
-    states = {
-        row["name"]: row["state"] for row in json.loads(printed("plugins", "--json"))["plugins"]
-    }
+    rows = json.loads(printed("plugins", "--json"))["plugins"]
+    states = {row["name"]: row["state"] for row in rows}
     assert states["mae"] == "switched off"
     assert "mae" in states["ssat"]
     assert states["clip"] == "on"
@@ -90,15 +94,56 @@ def test_the_next_command_has_no_option_of_a_plugin_that_is_off(monkeypatch):
     assert not plugin.has_option("eval", "review")
 
 
+TIMM = "train quickstart --init timm:test_vit", "train quickstart -s model.family=timm"
+NEEDS = [
+    *of("exports", (CLASSIFIERS, "predict model.onnx x.png")),
+    *of("faithfulness", (FIGURES, "visualize run --what curves,faithfulness")),
+    *of("live", (PAGES, "attn-map cifar10-pocket x.png --format html")),
+    *of("ray", (ENGINES, "ablate --engine ray -j 2")),
+    *of("timm", *((FAMILIES, f"{typed} --dry-run") for typed in TIMM)),
+    *of("timm", (FAMILIES, "attn-map timm:test_vit x.png")),
+    *of("mae", (TASKS, "train quickstart -s task.name=mae --dry-run")),
+]
+
+
+@pytest.mark.parametrize("case", NEEDS)
+def test_what_a_plugin_adds_says_what_it_needs(here, request, monkeypatch, case):
+    (table, typed), (name,) = case, request.node.get_closest_marker("plugin").args
+    monkeypatch.setattr(table, "data", {**table.built_in})  # before the variable changes it
+    monkeypatch.setenv(plugin.VARIABLE, f"no:{name}")
+    for file in ("x.png", "model.onnx"):
+        save_picture(file, (8, 8), format="PNG")
+    assert f"needs the plugin {name}, which is off" in said(2, *typed.split())
+
+
+@pytest.mark.plugin("timm")
+@pytest.mark.parametrize("part", ["task.teacher", "pretrain"])
+def test_the_model_of_a_teacher_or_a_pretraining_needs_it_too(part, monkeypatch):
+    monkeypatch.setattr(FAMILIES, "data", {**FAMILIES.built_in})
+    monkeypatch.setenv(plugin.VARIABLE, "no:timm")
+    needed = "needs the plugin timm, which is off"
+    config: dict[str, object] = {"model": {"family": "timm"}}
+    assert own_code.missing_plugin(config) == needed
+    for name in reversed(part.split(".")):
+        config = {name: config}
+    assert own_code.missing_plugin(config) == needed
+
+
+@pytest.mark.parametrize("file", [*of("ray", "ray0.txt"), *of("slurm", "slurm-7_1.txt")])
+def test_what_drivers_printed_is_removed_with_the_study(here, file):
+    study = make_study_folder({"full/seed0": "finished"})
+    (study / "logs").mkdir(exist_ok=True)
+    (study / "logs" / file).touch()
+    assert "not removed" not in said(0, "runs", "rm", study.name, "-y")
+
+
 @pytest.fixture
 def without_mae(monkeypatch):
-    monkeypatch.setenv(plugin.VARIABLE, "no:mae")
     monkeypatch.setattr(TASKS, "data", {**TASKS.built_in})
+    monkeypatch.setenv(plugin.VARIABLE, "no:mae")
 
 
-def test_an_experiment_that_needs_a_plugin_says_so(here, without_mae):
-    talk = said(2, "train", "quickstart", "-s", "task.name=mae", "--dry-run")
-    assert "task.name: needs the plugin mae, which is off" in talk
+def test_a_list_of_tasks_is_no_task(here, without_mae):
     assert "task.name: should be" in said(2, "train", "-s", "task.name=[mae]", "--dry-run")
 
 

@@ -103,6 +103,9 @@ def test_a_run_that_cannot_be_read_is_left_out_unless_it_is_named(pictures, copy
 
 
 def test_the_command_that_tunes_keeps_the_fields_of_the_data(pictures):
+    group = ["-s", "data.group=(.*)"]
+    (following,) = document("--models", POCKET, *group, "--json")["next"]
+    assert following == "vitcli data check imagefolder:pictures", "a training would refuse them"
     shutil.move("pictures", "my pictures")
     words = ["choose", "imagefolder:my pictures", "--models", POCKET, "--fit", "pad", "--json"]
     words += ["-s", "data.folds=4", "--limit-batches", 1]
@@ -110,12 +113,6 @@ def test_the_command_that_tunes_keeps_the_fields_of_the_data(pictures):
     config = json.loads(printed(*shlex.split(following)[1:], "--dry-run", "--json"))["config"]
     assert (config["data"]["fit"], config["data"]["folds"]) == ("pad", None)
     assert config["train"]["init"] == POCKET
-
-
-def test_what_a_training_would_refuse_is_looked_at_first(pictures):
-    group = ["-s", "data.group=(.*)"]
-    (following,) = document("--models", POCKET, *group, "--json")["next"]
-    assert following == "vitcli data check imagefolder:pictures"
 
 
 @pytest.mark.parametrize(
@@ -164,9 +161,8 @@ def test_with_few_pictures_of_a_class_the_answer_says_how_many_a_curve_needs(pic
 
 
 def test_each_size_shows_the_same_pictures_in_the_same_order(pictures):
-    small, large = (
-        load_data(DataSpec(name=f"imagefolder:{pictures}", resize=side)) for side in (8, 16)
-    )
+    specs = [DataSpec(name=f"imagefolder:{pictures}", resize=side) for side in (8, 16)]
+    small, large = map(load_data, specs)
     divided = divide_pictures(small, small.spec, 5, None, None)
     again = divided.seen_by(large)
     assert again.names == divided.images.names != large.train.names
@@ -248,9 +244,8 @@ def curve_of(law, count: int = 4000, spread_of_repeats: float = 0.0) -> Learning
     signs = np.array([1, -1, 1, -1]) * spread_of_repeats
     repeats = shares[:, None] + signs
     repeats[2, 2:] = repeats[3, 1:] = np.nan
-    return LearningCurve(
-        sizes=sizes, errors=errors.astype(float), repeats=repeats, choices=np.full(5, shares[-1])
-    )
+    rest = {"repeats": repeats, "choices": np.full(5, shares[-1])}
+    return LearningCurve(sizes=sizes, errors=errors.astype(float), **rest)
 
 
 @pytest.mark.parametrize("power", [0.3, 0.5, 1.0])
@@ -272,15 +267,9 @@ def test_images_of_one_group_count_once_and_an_unsure_penalty_widens():
     once = replace(once, errors=errors.astype(float))
     twice = replace(once, errors=once.errors.repeat(2, 0))
     unsure = replace(once, choices=np.array([0.3, 0.5, 0.4, 0.4, 0.4]))
-    widths = [
-        np.diff(extrapolate(curve, groups, 1000)[1])[0]
-        for curve, groups in (
-            (once, np.arange(200)),
-            (twice, np.arange(200).repeat(2)),
-            (twice, np.arange(400)),
-            (unsure, np.arange(200)),
-        )
-    ]
+    alone, paired = np.arange(200), np.arange(200).repeat(2)
+    cases = (once, alone), (twice, paired), (twice, np.arange(400)), (unsure, alone)
+    widths = [np.diff(extrapolate(curve, groups, 1000)[1])[0] for curve, groups in cases]
     assert widths[1] == pytest.approx(widths[0], rel=0.05)
     assert widths[2] < 0.8 * widths[0]
     assert widths[3] > 1.5 * widths[0]

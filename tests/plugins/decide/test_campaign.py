@@ -95,10 +95,8 @@ def write_run(folder: Path, entry: dict[str, Any], spec: ExperimentSpec, state: 
 @pytest.fixture
 def made(here, monkeypatch) -> None:
     monkeypatch.setattr("vitcli.runner.engines.drive.LocalEngine", Engine)
-    monkeypatch.setattr(
-        "vitcli.runner.machine.device.name_precision",
-        lambda name, _: {"auto": "fp32"}.get(name, name),
-    )
+    named = "vitcli.runner.machine.device.name_precision"
+    monkeypatch.setattr(named, lambda name, _: {"auto": "fp32"}.get(name, name))
     monkeypatch.setattr("os.fsync", ignore_message)  # no test here cuts the power
     monkeypatch.setattr(Engine, "trained", [], raising=False)
     monkeypatch.setattr(Engine, "left", 0, raising=False)
@@ -133,11 +131,8 @@ def test_a_winner_is_adopted_gets_new_seeds_and_the_best_is_trained_once(made):
     assert len(of_best & {*Engine.trained}) == most, "both ideas use the trainings of the best"
     assert len(Engine.trained) == most + len(idea.scores) + len(worse.scores)
     assert [pair[1] for pair in idea.scores][:4] == [pair[1] for pair in worse.scores][:4]
-    assert [round(each.seconds) for each in campaign().ideas] == [
-        2 * pairs,
-        2 * len(idea.scores),
-        len(Engine.trained) - 2 * len(idea.scores),
-    ]
+    counts = [2 * pairs, 2 * len(idea.scores), len(Engine.trained) - 2 * len(idea.scores)]
+    assert [round(each.seconds) for each in campaign().ideas] == counts
 
     Engine.trained.clear()
     again = json.loads(vitcli("decide", "-s", "model.depth=4", *NEXT, "--json")[1])
@@ -173,7 +168,8 @@ def test_killed_anywhere_it_goes_on_with_the_same_pairs_and_verdict(made, monkey
     dies_after = 0
     vitcli("decide", *words, *NIGHT)
     expected, trainings, num_writes = (ROOT / FILE).read_bytes(), len(Engine.trained), len(writes)
-    places = [(n, 0) for n in range(1, trainings + 1)] + [(0, n) for n in range(1, num_writes)]
+    of_trainings = [(n, 0) for n in range(1, trainings + 1) if "--adopt" in words]
+    places = of_trainings + [(0, n) for n in range(1, num_writes)]
     for Engine.left, after in places:
         dies_after = after
         said(0, "runs", "rm", "night", "-y")
@@ -192,20 +188,17 @@ def diverging(depth: int, seed: int) -> Callable[[ExperimentSpec], str]:
     return behave
 
 
-def test_a_diverged_change_is_given_up_and_a_diverged_best_is_an_error(made, monkeypatch):
+def test_a_diverged_change_is_given_up_and_a_failed_training_leaves_it_open(made, monkeypatch):
     monkeypatch.setattr(Engine, "behave", staticmethod(diverging(5, 2)))
     said(6, "decide", "-s", "model.depth=5", *NIGHT)
     idea = campaign().ideas[0]
     assert (idea.verdict, len(idea.scores), idea.interval) == ("diverged", 2, None)
     monkeypatch.setattr(Engine, "behave", staticmethod(diverging(4, 3)))
     assert "the best so far diverged" in said(4, "decide", "-s", "model.depth=6", *NEXT)
-
-
-def test_a_failed_training_leaves_the_idea_open(made, monkeypatch):
     monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "failed"))
-    assert "no memory" in said(5, "decide", "-s", "model.depth=5", *NIGHT)
+    assert "no memory" in said(5, "decide", "-s", "model.depth=7", *NEXT)
     monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "finished"))
-    printed("decide", "-s", "model.depth=5", *NIGHT)
+    printed("decide", "-s", "model.depth=7", *NEXT)
 
 
 def test_the_jobs_of_slurm_are_drivers_of_one_comparison(made):
@@ -214,36 +207,20 @@ def test_the_jobs_of_slurm_are_drivers_of_one_comparison(made):
     assert code == 3, "no verdict yet"
     assert "#SBATCH --array=1-2" in script.splitlines()
     words += ["-j", "1", "-o", str(ROOT.resolve())]
-    assert [
-        line
-        for line in script.splitlines()
-        if line.endswith(f"vitcli decide {shlex.join(words)} &")
-    ]
+    assert f"vitcli decide {shlex.join(words)} &\n" in script
     assert not Engine.trained
     assert said(0, "decide", *words)
     assert "better" in printed("decide", *words, "--engine", "slurm"), "the verdict is known"
 
 
-def test_a_budget_ends_with_the_command_that_goes_on(made, monkeypatch):
-    said(3, "decide", "-s", "model.depth=5", *NIGHT, "--budget", "0.001s")
-    printed("decide", "-s", "model.depth=5", *NIGHT)
-
-
 @pytest.mark.parametrize(
     ("words", "code", "named"),
     [
-        ([*NEXT], 2, "name a change"),
-        (
-            ["-s", "model.depth=5", "--campaign", "next", *NIGHT[2:], "-s", "model.depth=4"],
-            2,
-            "same",
-        ),
-        (["-s", "model.dept=4", *NEXT], 2, "dept"),
+        (["-s", "model.depth=5", "--campaign", "x", *NIGHT[2:], "-s", "model.depth=4"], 2, "same"),
         (["-s", "seed=3", *NEXT], 2, "same"),
         (["-s", "train.precision=bf16", *NEXT], 2, "train.precision"),
         (["-s", "train.precision=bf16", *NEXT, "--dry-run"], 2, "train.precision"),
         (["-s", "model.depth=6", *NEXT, "--score", "accuracy"], 2, "add --csv"),
-        (["-s", "model.depth=6", *NEXT, "--higher-is-better"], 2, "add --csv"),
         (["-s", "data.val_split=0.5", *NEXT], 2, "val_split"),
         (["-s", "model.depth=6", *NEXT, "--max-seeds", "24"], 2, "16"),
         (["-s", "model.depth=5", *NEXT, "--margin", "1"], 2, "--margin"),
@@ -257,7 +234,6 @@ def test_a_budget_ends_with_the_command_that_goes_on(made, monkeypatch):
         (["-s", "model.depth=6", "--against", "quickstart", "-s", "data.folds=3"], 2, "folds"),
         (["night"], 2, "night is a campaign: add --report"),
         (["none", "--report"], 4, "none"),
-        (["night", "--adopt"], 2, "night is a campaign: add --report"),
         (["--campaign", "night", "--adopt"], 2, "name a change"),
         (["night", "--claim"], 2, "nothing was adopted"),
         (["night", "--claim", "--report"], 2, "--report"),
@@ -357,7 +333,7 @@ def test_a_stale_training_is_moved_and_trained_again(made):
     for path in trained:
         path.unlink()
     (ROOT / "plan.json").unlink()
-    said(2, "decide", "-s", "model.depth=5", *NIGHT)  # a folder without a ledger is not ours
+    assert "something else" in said(2, "decide", "-s", "model.depth=5", *NIGHT)
     ledger.update(ROOT, lambda _: one(start=quickstart(), typed={"data.val_split": 0.2}))
     talk = said(0, "decide", "-s", "model.depth=5", *NEXT)
     assert "kept as seed1.stale1" in talk
@@ -367,9 +343,10 @@ def test_a_stale_training_is_moved_and_trained_again(made):
 def test_an_edited_ledger_another_precision_and_an_edited_experiment_are_refused(made, monkeypatch):
     Path("start.yaml").write_text("base: quickstart\n")
     own = ("--campaign", "night", "--against", "start.yaml", "-j", "1")
-    printed("decide", "-s", "model.depth=5", *own)
+    printed("decide", "-s", "model.depth=5", *own, "--adopt")
     Path("start.yaml").write_text("base: quickstart\nmodel: {depth: 3}\n")
     assert "edited" in said(4, "decide", "-s", "model.depth=6", *NEXT)
+    assert "edited" in said(4, "decide", "night", "--claim")
     Path("start.yaml").write_text("base: quickstart\n")
     with monkeypatch.context() as patch:
         patch.setattr("vitcli.runner.machine.device.name_precision", lambda *_: "bf16")
@@ -392,12 +369,6 @@ def test_a_result_in_another_precision_or_of_other_images_is_refused(made, monke
         if not run.parent.name.startswith(campaign().start.config_hash[:12]):
             said(0, "runs", "rm", str(run), "-y")
     assert "other images" in said(4, "decide", "-s", "model.depth=7", *NEXT)
-
-
-def test_the_folder_of_a_study_is_no_campaign(made):
-    make_folder(ROOT)
-    commit_json(ROOT / "plan.json", {"study": "x", "trials": {}})
-    assert "something else" in said(2, "decide", "-s", "model.depth=5", *NIGHT)
 
 
 def test_the_report_counts_and_its_page_is_replaced_unless_it_is_a_persons(made):
@@ -423,21 +394,6 @@ def test_a_dry_run_writes_nothing_and_refuses_what_the_run_refuses(made):
     assert said(2, "decide", "-s", "model.depth=4", *NIGHT, "--dry-run")
 
 
-def test_a_claim_refuses_an_edited_start(made):
-    Path("start.yaml").write_text("base: quickstart\n")
-    own = ("--campaign", "night", "--against", "start.yaml", "-j", "1")
-    printed("decide", "-s", "model.depth=5", *own, "--adopt")
-    Path("start.yaml").write_text("base: quickstart\nmodel: {mlp_ratio: 3.0}\n")
-    assert "edited" in said(4, "decide", "night", "--claim")
-
-
-def test_the_comparison_of_one_change_is_no_campaign(tiny, without_workers):
-    single = ["--against", "tiny.yaml", "--max-seeds", 5, "-j", 1, "--epochs", 1, "-o", "runs/one"]
-    vitcli("decide", "-s", "model.depth=3", *single)
-    assert "--campaign" in said(2, "decide", "-s", "model.depth=1", *single)
-    assert "--campaign" in said(2, "decide", "-s", "model.depth=1", "--campaign", "one", "-j", 1)
-
-
 IDEA = {"name": "x", "first_seed": 0, "verdict": "better"}
 
 
@@ -460,12 +416,8 @@ def test_a_claim_has_unused_seeds_and_each_further_one_half_the_alpha():
     won = Idea(side=side("b"), against=side("a"), adopted=True, **IDEA)
     found = one(ideas=(won,))
     claim = found.claim("")
-    assert (claim.first_seed, claim.alpha, claim.against, claim.side) == (
-        16,
-        0.05,
-        side("a"),
-        side("b"),
-    )
+    assert (claim.first_seed, claim.alpha) == (16, 0.05)
+    assert (claim.against, claim.side) == (side("a"), side("b"))
     found = found.with_idea(claim.replace(verdict="better"), is_claim=True)
     assert found.claim("").is_final, "a claim is made once"
     after = found.with_idea(Idea(side=side("d"), against=side("b"), adopted=True, **IDEA))
@@ -491,9 +443,8 @@ def test_earlier_comparisons_give_a_floor_and_lower_scores_may_be_better():
         idea = found.decide(idea.replace(scores=tuple(scores)))
         assert (idea.verdict, idea.mean) == ("better", pytest.approx(0.975))
         found = found.with_idea(idea)
-    assert found.decide(idea.replace(scores=tuple(scores))).decision(16).alpha == pytest.approx(
-        0.04
-    )
+    decided = found.decide(idea.replace(scores=tuple(scores)))
+    assert decided.decision(16).alpha == pytest.approx(0.04)
 
 
 def test_a_comparison_of_its_own_reads_the_test_images_and_a_claim_does(tiny, without_workers):
@@ -509,13 +460,11 @@ def test_a_comparison_of_its_own_reads_the_test_images_and_a_claim_does(tiny, wi
     assert len(runs) == 2 * len(found.ideas[0].scores)
     assert all("test_accuracy" in json.loads((run / "result.json").read_text()) for run in runs)
     assert vitcli("decide", *words, "--json")[:2] == (code, out)
-    call = Call(
-        folder=None,
-        is_campaign=False,
-        against="tiny.yaml",
-        typed={"train.epochs": 1},
-        on_message=ignore_message,
-    )
+    another = ("decide", "-s", "model.depth=1", "-j", 1)
+    assert "--campaign" in said(2, *another, *words[2:4], "-o", root, "--max-seeds", 5)
+    assert "--campaign" in said(2, *another, "--campaign", root.name)
+    about = {"folder": None, "is_campaign": False, "on_message": ignore_message}
+    call = Call(against="tiny.yaml", typed={"train.epochs": 1}, **about)
     images = call.compare(None, {"model.depth": 3}).image_variance(4)
     assert images is not None, "test images tell of new ones"
     assert images[4] >= 0
@@ -536,10 +485,6 @@ def test_a_claim_trains_on_the_test_images(tiny, without_workers):
 
 
 def test_python_decides_on_numbers_and_fields(made):
-    assert interface.decide([1.0, 1.1, 0.9, 1.05, 0.95]).verdict == "better"
-    assert interface.decide([1.0, 1.1, 0.9, 1.05, 0.95], higher_is_better=False).mean < 0
-    assert not interface.decide([1.0, 2.0]).is_final
-
     quiet = {"campaign": "night", "on_message": ignore_message, "jobs": 1}
     found = interface.decide({"model.depth": 5}, "quickstart", **quiet)
     assert (found.verdict, campaign().ideas[0].verdict) == ("better", "better")

@@ -46,9 +46,8 @@ def test_the_exit_code_says_the_answer(here, count, gains, words, code, verdict)
 
 def test_pairs_are_taken_in_the_order_of_seeds_up_to_the_first_gap(here):
     rows = [row for row in pairs(6) if row[:2] != ("idea", 3)]
-    code, out, _ = vitcli(
-        "decide", "--csv", write([*reversed(rows)]), "--against", "best", "--json"
-    )
+    words = ("--csv", write([*reversed(rows)]), "--against", "best", "--json")
+    code, out, _ = vitcli("decide", *words)
     document = json.loads(out)
     assert (code, document["pairs"], "seed 3" in "".join(document["notes"])) == (3, 3, True)
 
@@ -84,8 +83,6 @@ def test_one_of_several_variants_is_judged(here):
         (pairs(6), ["--max-seeds", 3], 2),
         (pairs(6), ["--score", "loss"], 4),
         (pairs(6), ["--data", "cifar10"], 2),
-        (pairs(6), ["--epochs", 3], 2),
-        (pairs(6), ["--limit-batches", 3], 2),
         (pairs(6), ["--dry-run"], 2),
         (pairs(6), ["--engine", "slurm", "-j", 2], 2),
         (pairs(6), ["--gpus", 1], 2),
@@ -111,15 +108,11 @@ def test_what_the_reading_of_a_file_asks_for_can_be_typed(here, header, words):
     assert json.loads(printed("decide", "--csv", path, *words, "--json"))["verdict"] == "better"
 
 
-def test_columns_that_are_not_used_are_named(here):
+def test_a_file_is_needed_and_columns_that_are_not_used_are_named(here):
     rows = [(*row, "x") for row in pairs(6)]
     path = write(rows, header=("variant", "seed", "accuracy", "host"))
     assert "not used: host" in said(0, "decide", "--csv", path, "--score", "accuracy")
-
-
-def test_a_file_is_needed(here):
-    assert "--csv" in said(2, "decide")
-    assert said(4, "decide", "--csv", "none.csv")
+    assert "none.csv" in said(4, "decide", "--csv", "none.csv")
 
 
 @pytest.mark.parametrize(("who", "code", "verdict"), [("idea", 6, "diverged"), ("best", 4, "")])

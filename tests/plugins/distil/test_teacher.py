@@ -18,13 +18,13 @@ from tests.task_table import TinyTask
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.evaluate.weights import encoder_weights, load_model, run_weights, weights_sha256
-from vitcli.runner.experiment.config import config_hash
+from vitcli.runner.experiment.config import Experiment, config_hash
 from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.train.flops import training_flops, whole_training_flops
-from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.prepare import Request, prepare
 from vitcli.runner.train.train import train as run_training
 
 FEW = {"train.limit_batches": 1, "train.epochs": 1}
@@ -86,11 +86,10 @@ def test_the_hash_of_a_configuration_is_that_of_the_teachers_name(tiny):
 
 
 def test_a_pre_training_with_a_teacher_is_refused(tiny):
-    spec = TinyTask("classify", tiny.place).experiment(
-        {"pretrain": {"task": {"name": "distil", "teacher": "teacher"}}}
-    )
+    changes = {"pretrain": {"task": {"name": "distil", "teacher": "teacher"}}}
+    spec = TinyTask("classify", tiny.place).experiment(changes).spec
     with pytest.raises(ConfigError, match=r"pretrain\.task: .*--init RUN"):
-        with_teacher(spec.spec)
+        with_teacher(spec)
 
 
 def test_a_finished_student_is_used_without_its_teacher_but_its_token_cannot_teach(tiny):
@@ -207,30 +206,31 @@ def test_trials_of_two_teachers_of_one_name_are_not_mixed(tiny, without_workers)
     assert losses(first)[0] != losses(second)[0]
 
 
+def told(experiment: Experiment) -> str:
+    notes: list[str] = []
+    prepare(experiment, Request(output=Path("new"), on_message=notes.append))
+    return "\n".join(notes)
+
+
 @pytest.mark.parametrize("source", ["task.teacher", "train.init"])
 def test_a_source_that_learned_from_images_that_are_measured_is_told(tiny, source):
-    def train(name: str, *changes: str) -> str:
-        words = [word for change in changes for word in ("-s", change)]
-        few = ("--limit-batches", 1, "--epochs", 1, "-o", f"runs/{name}")
-        return said(0, "train", tiny.path, *words, *few)
-
-    plain, val, folds = "task={name: classify}", "data.val_split=8", "data.folds=3"
-    kind = "task.name=distil" if source == "task.teacher" else plain
-    sources = {"whole": (), "split": (val,), "fold": (folds,)}
+    plain, val, folds = TinyTask("classify", tiny.place), {"data.val_split": 8}, {"data.folds": 3}
+    own = tiny if source == "task.teacher" else plain
+    sources = {"whole": {}, "split": val, "fold": folds}
     if source == "train.init":  # a teacher knows the same classes
-        sources["other"] = ("data.name=shapes",)
+        sources["other"] = {"data.name": "shapes"}
     for name, changes in sources.items():
-        train(name, plain, *changes)
-    measures = {"val": (val,), "fold": (folds,), "next-fold": (folds, "seed=1")}
+        plain.train(f"runs/{name}", FEW | changes)
+    measures = {"val": val, "fold": folds, "next-fold": folds | {"seed": 1}}
     found = {
-        (name, own): [
+        (name, measured): [
             each
             for each in ("validation", "test")
             if re.search(rf"learned from (\d+ of the \d+ )?{each} images", text)
         ]
         for name in sources
-        for own, changes in measures.items()
-        for text in [train(f"{name}-{own}", kind, *changes, f"{source}={name}")]
+        for measured, changes in measures.items()
+        for text in [told(own.experiment(FEW | changes | {source: name}))]
     }
     validation = {("whole", "val"), ("fold", "val")}
     unseen = {("split", "val"), ("fold", "fold")}
@@ -243,5 +243,5 @@ def test_a_source_that_learned_from_images_that_are_measured_is_told(tiny, sourc
 
 def test_first_weights_that_learned_without_labels_have_seen_no_answers(tiny):
     TinyTask("mae", tiny.place).train("runs/masked", FEW)
-    words = ("-s", "task={name: classify}", "-s", "data.val_split=8", "--init", "masked")
-    assert "learned from" not in said(0, "train", tiny.path, *words, "--epochs", 1)
+    changes = FEW | {"data.val_split": 8, "train.init": "masked"}
+    assert "learned from" not in told(TinyTask("classify", tiny.place).experiment(changes))

@@ -8,17 +8,14 @@ from PIL import Image
 from tests.cli.commands import document, printed, vitcli
 
 
-def test_a_topic_on_a_run_of_ones_own_and_a_picture(mapped_run):
+def test_an_older_checkpoint_of_a_run_of_ones_own_is_told_once(mapped_run):
     Image.new("RGB", (40, 30), "teal").save("photo.png")
-    found = document("explain", "attention", mapped_run, "photo.png")
-    assert (found["run"], found["picture"]) == (str(mapped_run), "photo.png")
-
-
-def test_an_older_checkpoint_is_told_once(mapped_run):
     status = mapped_run / "status.json"
     status.write_text(json.dumps(json.loads(status.read_text()) | {"step": 99}))
     told = "step 99 is missing"
-    assert told in document("explain", "attention", mapped_run)["notes"][0]
+    found = document("explain", "attention", mapped_run, "photo.png")
+    assert (found["run"], found["picture"]) == (str(mapped_run), "photo.png")
+    assert told in found["notes"][0]
     _, out, talk = vitcli("explain", "attention", mapped_run)
     assert (out.count(told), talk.count(told)) == (0, 1)
 

@@ -85,22 +85,6 @@ def test_attention_shows_each_step_of_the_layer_and_of_cross_attention(shown_on)
     assert_allclose(output[0].detach(), expected["out"][: shown.NUM_CROSS], atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("fields", "first", "last"),
-    [
-        ({}, ", after its norm.", "output, after W_O"),
-        ({"norm": "none"}, "gets.", "output, after W_O"),
-        ({"norm_position": "post"}, "gets.", "output, after W_O"),
-        ({"qkv_bias": False}, "norm. This model has no b_Q, b_K and b_V.", "output, after W_O"),
-        ({"attn_proj": False}, "norm. This model has no W_O, no b_O.", "output"),
-    ],
-)
-def test_attention_says_which_parts_of_its_formula_the_model_lacks(fields, first, last):
-    lesson = lesson_of("attention", make_subject(**fields))
-    assert lesson.findings[0].endswith(first)
-    assert lesson.tables[0].rows[-1][0] == last
-
-
 def test_scale_shows_variances_and_entropies_of_the_layers(shown_on):
     rows = [shown.layer_scores(layer) for layer in shown_on.layers]
     for index, row in enumerate(rows):

@@ -68,12 +68,8 @@ def save_with_metadata(file: str, metadata: dict[str, str]) -> None:
 
 
 def same(one: vitcli.Prediction, other: vitcli.Prediction) -> bool:
-    assert (one.file, one.accepted, one.set, one.error) == (
-        other.file,
-        other.accepted,
-        other.set,
-        other.error,
-    )
+    for name in ("file", "accepted", "set", "error"):
+        assert getattr(one, name) == getattr(other, name)
     return one.probabilities == pytest.approx(other.probabilities, abs=1e-3)
 
 
@@ -119,12 +115,3 @@ def test_what_is_no_classifier_is_one_line(exported, name, options, text):
         vitcli.load_classifier(name, **options)
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_without_the_plugin_a_line_says_so(exported, monkeypatch):
-    monkeypatch.setenv("VITCLI_PLUGINS", "no:exports")
-    monkeypatch.setattr("vitcli.runner.evaluate.load.CLASSIFIERS.data", {})
-    with pytest.raises(vitcli.UserError, match="needs the plugin exports, which is off"):
-        vitcli.load_classifier("model.onnx")
-    talk = said(2, "predict", "model.onnx", "photo.jpg")
-    assert "needs the plugin exports, which is off" in talk

@@ -21,6 +21,7 @@ from PIL import Image, ImageOps
 from tests.cli.commands import document, said
 from tests.core.models.staged_models import FAMILIES
 from tests.core.specs import changed
+from tests.runner.train.conftest import often
 from vitcli.core.spec import ExperimentSpec, ModelSpec, model_spec
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, NORMS, PATCH_EMBEDS, POS_EMBEDS
 from vitcli.plugins.exports import export
@@ -80,16 +81,8 @@ def images(count: int = 4) -> torch.Tensor:
     return torch.randn(count, 3, 16, 16)
 
 
-def quick(*names: str) -> list[Any]:
-    """All models, of which only some are exported in the default tests."""
-    return [
-        name if name in names else pytest.param(name, marks=pytest.mark.ci)
-        for name in [*MODELS, *ROWS]
-    ]
-
-
 @pytest.mark.parametrize("form", ["onnx", "pt2"])
-@pytest.mark.parametrize("name", quick("vit"))
+@pytest.mark.parametrize("name", often([*MODELS, *ROWS], "vit"))
 def test_another_runtime_computes_the_logits_of_any_number_of_images(here, name, form):
     run = untrained_run(here / "run", (MODELS | ROWS)[name])
     file = f"deep/model.{form}"
@@ -154,7 +147,7 @@ def test_the_metadata_name_fields_that_change_how_values_become_pixels(here):
     assert "page" not in how
 
 
-@pytest.mark.parametrize("name", quick("vit", "resnet18", "attention performer"))
+@pytest.mark.parametrize("name", often([*MODELS, *ROWS], "resnet18", "attention performer"))
 def test_weights_are_read_back(here, name):
     """A plain ViT has the names of timm, all other models have their own."""
     run = untrained_run(here / "run", (MODELS | ROWS)[name])

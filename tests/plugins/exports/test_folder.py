@@ -12,6 +12,7 @@ from tests.cli.commands import document, said
 from tests.core.specs import changed
 from tests.plugins.exports.test_export import DATA, untrained_run
 from tests.plugins.exports.test_recipe import KINDS, picture
+from tests.runner.train.conftest import often
 from vitcli.core.spec import model_spec
 from vitcli.plugins.exports import recipe
 from vitcli.runner.run.folder import RunDir
@@ -44,7 +45,7 @@ def run_of(name: str, folder: Path) -> RunDir:
     return run
 
 
-@pytest.mark.parametrize("name", ["crop", *(pytest.param(n, marks=pytest.mark.ci) for n in MODELS)])
+@pytest.mark.parametrize("name", often(MODELS, "crop"))
 def test_the_folder_alone_gives_the_answers_of_predict(here, name):
     run_of(name, here / "run")
     exported = document("export", "run", "--to", "out")
@@ -81,7 +82,6 @@ def test_the_folder_says_what_it_is_and_is_replaced_unless_it_was_edited(here):
     assert "python recipe.py photo.jpg" in Path("out/README.md").read_text()
     _, metadata = recipe.load("out/model.onnx")
     assert (metadata["temperature"], metadata["thresholds"]) == (4.0, {"0.9": 0.25})
-    said(0, "export", "run", "--to", "out", "--no-check")
     run_of("crop", here / "other").set_result(RESULT | {"test_accuracy": 0.5})
     said(0, "export", "other", "--to", "out", "--no-check")
     assert "50.00 %" in Path("out/README.md").read_text()
@@ -114,7 +114,6 @@ def test_a_folder_whose_answers_differ_is_not_written(here, monkeypatch):
     ("words", "reason"),
     [
         (["--format", "onnx"], "--to and --format exclude each other"),
-        (["--format", "safetensors"], "--to and --format exclude each other"),
         (["-o", "x.onnx"], "--to and -o exclude each other"),
         ([], "classifies grey or RGB pictures; for other programs, type: vitcli export --format"),
     ],

@@ -14,7 +14,6 @@ from torch.testing import assert_close
 from tests.cli.commands import said
 from tests.cli.conftest import CLS
 from tests.core.specs import build
-from vitcli import plugin
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.plugins.faithfulness.faithfulness import (
     area,
@@ -27,7 +26,6 @@ from vitcli.plugins.faithfulness.faithfulness import (
     removal_counts,
 )
 from vitcli.plugins.faithfulness.figure import CLEARLY, HARDLY, OPEN, check_randomisation
-from vitcli.runner.visualize.render import FIGURES, check_names
 
 
 class Adds(torch.nn.Module):
@@ -147,14 +145,6 @@ def test_the_chosen_map_depends_on_the_upper_layers_and_is_the_best_of_those():
 @pytest.mark.parametrize("row", ATTENTIONS)
 def test_every_attention_and_a_grid_of_one_patch_have_the_figure_or_none(copy_of_run, here, row):
     changes = CLS | {"train.epochs": 0, "model.attention": row}
-    for patch_size in (4, 8) if row == "softmax" else (4,):
-        run = copy_of_run(here / f"run{patch_size}", changes | {"model.patch_size": patch_size})
+    for size in ({}, {"model.patch_size": 8}) if row == "softmax" else ({},):
+        run = copy_of_run(here / f"run{len(size)}", changes | size)
         said(0, "visualize", run, "--what", "faithfulness", "--num-images", 4)
-
-
-def test_without_the_plugin_the_figure_says_what_it_needs(here, monkeypatch):
-    monkeypatch.setenv(plugin.VARIABLE, "no:faithfulness")
-    monkeypatch.setattr(FIGURES, "data", {**FIGURES.built_in})
-    talk = said(2, "visualize", "run", "--what", "curves,faithfulness")
-    assert "--what faithfulness: needs the plugin faithfulness, which is off" in talk
-    assert "faithfulness" not in check_names([])

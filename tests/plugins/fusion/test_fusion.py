@@ -13,12 +13,7 @@ from tests.core.trainings import data_set, new_task
 from vitcli.core.data.batches import IMAGES_AT_ONCE
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.fusion import sounds
-from vitcli.plugins.fusion.fusion import (
-    CrossAttention,
-    Fusion,
-    FusionModel,
-    retrieval,
-)
+from vitcli.plugins.fusion.fusion import CrossAttention, Fusion, FusionModel, retrieval
 from vitcli.plugins.fusion.sounds import NUM_SAMPLES, SHAPE, content_keys, spectrograms, unit_rms
 from vitcli.plugins.fusion.spec import FUSIONS, FusionSpec
 
@@ -39,10 +34,8 @@ IMAGES = torch.randn(6, 3, 16, 16).double()
 SOUNDS = torch.randn(6, 1, *SHAPE).double()
 
 
-def build(
-    fusion: str, *, contrast: float = 0.0, unimodal: float = 0.0, **model: Any
-) -> FusionModel:
-    task = FusionSpec(fusion=fusion, sound_patch_size=8, contrast=contrast, unimodal=unimodal)
+def build(fusion: str, task: dict[str, Any] | None = None, **model: Any) -> FusionModel:
+    task = FusionSpec(fusion=fusion, sound_patch_size=8, **(task or {}))
     spec = ExperimentSpec(model=BASE.replace(**model), task=task)
     return noisy(Fusion.make_module(spec).double().eval())
 
@@ -80,7 +73,7 @@ def test_late_fusion_is_a_linear_head_on_both_features():
 @pytest.mark.parametrize("alone", [(2, 1), (4, 2)])
 @pytest.mark.parametrize("fusion", ["late", "cross"])
 def test_the_logits_of_single_modalities_are_those_without_the_other(fusion, alone):
-    model = build(fusion, unimodal=1.0)
+    model = build(fusion, {"unimodal": 1.0})
     found = model(IMAGES, SOUNDS, alone)
     image, sound = (model(IMAGES, SOUNDS, each)["logits"] for each in ((6, 0), (0, 6)))
     assert_close(found["image_logits"], image[alone[1] :])
@@ -89,7 +82,7 @@ def test_the_logits_of_single_modalities_are_those_without_the_other(fusion, alo
 
 
 def test_the_contrastive_loss_is_small_for_matching_pairs():
-    model = build("late", contrast=1.0)
+    model = build("late", {"contrast": 1.0})
     own = torch.eye(6, 64).double()
     with torch.no_grad():
         model.joint.log_temperature.fill_(0.07).log_()

@@ -115,7 +115,7 @@ def test_sounds_that_no_task_reads_do_not_block_a_training(tiny, pictures):
         data = load_data(DataSpec(name=plain.name), on_message=messages.append)
         assert (data.data_hash, data.train.extra) == (plain.data_hash, {})
         assert sum("sounds are not used" in text for text in messages) == 1
-    train(tiny, "classify")
+    train(tiny, "classify", {"train.epochs": 0})
     with pytest.raises(InputError, match="pictures have no sound"):
         train(tiny, "fusion", FUSION)
 

@@ -8,14 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from vitcli.plugins.fusion import sounds
-from vitcli.plugins.fusion.sounds import (
-    BANK,
-    NUM_SAMPLES,
-    content_keys,
-    noise,
-    scramble,
-    uniform,
-)
+from vitcli.plugins.fusion.sounds import BANK, NUM_SAMPLES, content_keys, noise, scramble, uniform
 
 ALL = (1 << 64) - 1
 
@@ -103,13 +96,14 @@ CLASSES = torch.arange(200) % 10
 
 
 def test_a_sound_depends_on_its_key_and_class_only():
-    whole = sounds.synthesize(KEYS, CLASSES, 10, held_out=False)
-    assert whole.shape == (200, NUM_SAMPLES)
-    assert_close(whole.square().mean(1), torch.ones(200))
-    order = torch.randperm(200)[:7]
-    some = sounds.synthesize(KEYS[order], CLASSES[order], 10, held_out=False)
+    keys, classes = KEYS[:40], CLASSES[:40]
+    whole = sounds.synthesize(keys, classes, 10, held_out=False)
+    assert whole.shape == (40, NUM_SAMPLES)
+    assert_close(whole.square().mean(1), torch.ones(40))
+    order = torch.randperm(40)[:7]
+    some = sounds.synthesize(keys[order], classes[order], 10, held_out=False)
     assert_close(some, whole[order], rtol=0, atol=1e-5)
-    other = sounds.synthesize(KEYS, (CLASSES + 1) % 10, 10, held_out=False)
+    other = sounds.synthesize(keys, (classes + 1) % 10, 10, held_out=False)
     assert ((other - whole).square().mean(1) > 0.5).all()
 
 

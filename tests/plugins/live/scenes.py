@@ -15,6 +15,7 @@ from vitcli.core.spec import model_spec
 from vitcli.plugins.live.page import Scene, make_scene
 
 PREFIX = 2
+NAMES = ["cat", "dog", "ship", "frog", "deer"]
 Open = Callable[..., Page]
 
 
@@ -27,13 +28,16 @@ def make_model(**changes: Any) -> VisionTransformer:
     return model
 
 
-def scene_of(model: VisionTransformer, **changes: Any) -> Scene:
-    generator = torch.Generator().manual_seed(0)
+def scene_of(model: VisionTransformer, batch: torch.Tensor | None = None, **changes: Any) -> Scene:
     picture = np.random.default_rng(0).integers(0, 256, (60, 100, 3), dtype=np.uint8)
     fields: dict[str, Any] = {"name": "x.png", "picture": picture, "box": (0, 20, 60, 60)}
-    fields |= {"class_names": ["cat", "dog", "ship", "frog", "deer"]}
-    batch = torch.randn(1, *model.image_shape, generator=generator)
-    return make_scene(model, batch, **({"temperature": 1.0} | fields | changes))
+    fields |= {"class_names": NAMES, "temperature": 1.0}
+    return make_scene(model, images(model) if batch is None else batch, **(fields | changes))
+
+
+def images(model: VisionTransformer) -> torch.Tensor:
+    drawn = torch.randn(1, *model.image_shape, generator=torch.Generator().manual_seed(0))
+    return drawn.to(next(model.parameters()))
 
 
 def state(shown: Page) -> dict[str, str]:

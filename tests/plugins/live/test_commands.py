@@ -7,9 +7,7 @@ import pytest
 from tests.cli.commands import document, said, save_picture
 from tests.cli.conftest import CLS
 from tests.explorer_page import parse
-from vitcli import plugin
 from vitcli.core.spec.slots import ATTENTIONS
-from vitcli.runner.attn_map.explain import PAGES
 
 
 def explorer(*words: object) -> dict:
@@ -56,14 +54,6 @@ def test_every_attention_has_a_page_or_is_refused(copy_of_run, here, row):
     run = copy_of_run(here / "run", CLS | {"train.epochs": 0, "model.attention": row})
     words = ("attn-map", run, save_picture("x.png", (8, 8)), "--format", "html")
     said(2 if row == "linformer" else 0, *words)
-
-
-def test_without_the_plugin_a_page_says_what_it_needs(mapped_run, monkeypatch):
-    monkeypatch.setenv(plugin.VARIABLE, "no:live")
-    monkeypatch.setattr(PAGES, "data", {})
-    picture = save_picture("x.png", (8, 8))
-    talk = said(2, "attn-map", mapped_run, picture, "--format", "html")
-    assert "needs the plugin live, which is off" in talk
 
 
 def test_runs_share_the_script_of_a_page_and_each_has_its_pictures(copy_of_run):

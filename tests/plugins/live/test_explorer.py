@@ -13,31 +13,18 @@ from numpy.testing import assert_allclose
 from tests.core.specs import build, changed
 from tests.core.trainings import new_task
 from tests.explorer_page import attention, parse
+from tests.plugins.live.scenes import NAMES, images, scene_of
 from vitcli.core.inspect.maps import rollout
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import model_spec
 from vitcli.plugins.live.explore import Explorer, attention_bytes
-from vitcli.plugins.live.page import Scene, make_scene, page, quantise
+from vitcli.plugins.live.page import page, quantise
 from vitcli.runner.attn_map.explain import Explainer
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import default_run
 
-NAMES = ["cat", "dog", "ship", "frog", "deer"]
 ATTACK = "</script><script>document.title='ran'</script><img src=x onerror=alert(1)>\"'{{7*7}}"
-
-
-def images(model: VisionTransformer) -> torch.Tensor:
-    return torch.randn(1, *model.image_shape).to(next(model.parameters()))
-
-
-def scene_of(
-    model: VisionTransformer, batch: torch.Tensor, size: tuple[int, int] = (30, 40), **changes: Any
-) -> Scene:
-    picture = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
-    fields: dict[str, Any] = {"name": "x.png", "picture": picture, "box": (0, 5, 30, 30)}
-    fields |= {"class_names": NAMES, "temperature": 1.0}
-    return make_scene(model, batch, **(fields | changes))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +65,7 @@ def test_attention_that_is_not_finite_is_refused():
     model = build()
     model.blocks[0].attn.inner.qkv.bias.data.fill_(float("inf"))
     with pytest.raises(InputError, match=r"x\.png: the model's attention .* is not finite"):
-        scene_of(model, images(model))
+        scene_of(model)
 
 
 def test_rows_keep_small_values_and_large_ones():
@@ -106,7 +93,7 @@ def test_a_page_shows_what_both_tokens_of_a_student_read():
 
 def check_rows(model: VisionTransformer) -> dict[str, Any]:
     """Check the rows of a page against those of its scene, and return the page's scene."""
-    scene = scene_of(model, images(model))
+    scene = scene_of(model)
     data = parse(page([scene])).data["scenes"][0]
     reads = scene.reading @ scene.attention
     through = scene.reading @ scene.rollout
@@ -122,7 +109,8 @@ def check_rows(model: VisionTransformer) -> dict[str, Any]:
 
 def test_a_vit_of_six_layers_and_eight_heads_is_under_two_megabytes():
     model = build_vit(changed(img_size=(32, 32), embed_dim=32, depth=6, num_heads=8)).eval()
-    scene = scene_of(model, images(model), size=(640, 640), box=(0, 0, 640, 640))
+    noise = np.random.default_rng(0).integers(0, 256, (640, 640, 3), dtype=np.uint8)
+    scene = scene_of(model, picture=noise, box=(0, 0, 640, 640))
     assert scene.attention.shape == (6, 8, 65, 65)
     assert 300_000 < len(page([scene])) < 2_000_000, "a picture of noise is the largest there is"
     small = len(page([replace(scene, picture=scene.picture[:32, :32])]))
@@ -153,9 +141,9 @@ def test_a_large_model_is_refused_with_what_to_type():
 def test_names_stay_text_and_the_policy_allows_one_script_and_one_style_by_their_hash():
     model = build()
     names = [f"{ATTACK}{i}" for i in range(5)]
-    scene = scene_of(model, images(model), name=ATTACK, class_names=names)
+    scene = scene_of(model, name=ATTACK, class_names=names)
     hostile = parse(page([scene, scene], about=ATTACK))
-    harmless = parse(page([scene_of(model, images(model))] * 2, about="x"))
+    harmless = parse(page([scene_of(model)] * 2, about="x"))
     assert [tag for tag, _ in hostile.tags] == [tag for tag, _ in harmless.tags]
     assert hostile.data["scenes"][0]["name"] == ATTACK
     assert hostile.data["scenes"][1]["classes"][0][0].startswith(ATTACK)

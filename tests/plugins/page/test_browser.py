@@ -108,10 +108,8 @@ def test_curves_show_the_mean_and_the_spread_over_seeds(show, study):
 
 def test_any_selection_shows_its_differences(show, study):
     shown = show()
-    assert cells(shown, "differences") == [
-        ["field", "full", "no-ffn"],
-        ["model.ffn", "gelu", "none"],
-    ]
+    shown_fields = [["field", "full", "no-ffn"], ["model.ffn", "gelu", "none"]]
+    assert cells(shown, "differences") == shown_fields
     shown.evaluate("document.getElementById('none').click()")
     assert cells(shown, "differences")[1] == ["Select two rows or more."]
     for name in ("parts/full", "pets"):

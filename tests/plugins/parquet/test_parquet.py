@@ -108,10 +108,8 @@ def test_the_copy_of_parquet_is_synced_before_it_is_used(tmp_path, monkeypatch):
 
 def test_a_file_of_parquet_that_would_fill_the_disk_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("vitcli.plugins.parquet.reader.MAX_BYTES", 2**20)
-    bomb = [bytes(2**20)] * 20
-    name = writer.write_table(
-        tmp_path, image=lambda pa: pa.array(bomb).dictionary_encode(), label=PLAIN
-    )
+    bomb = {"image": lambda pa: pa.array([bytes(2**20)] * 20).dictionary_encode()}
+    name = writer.write_table(tmp_path, label=PLAIN, **bomb)
     with pytest.raises(InputError, match="MiB"):
         load(name)
     assert not [*(cache_root() / "unpacked").glob("unpacking-*")]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import said, typed
-from tests.fabricated import make_study_folder
+from tests.cli.commands import typed
 from tests.patience import HANG
 from tests.runner.engines.kills import (
     FAR,
@@ -19,9 +18,7 @@ from tests.runner.engines.kills import (
 )
 from tests.runner.engines.studies import ablate, table_of, wait_for, write_study
 from tests.runner.study.trials import STUDY, fabricate
-from vitcli import plugin
 from vitcli.plugins.ray.cluster import drive, room
-from vitcli.runner.engines.engine import ENGINES
 from vitcli.runner.errors import ResourceError
 
 needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="needs pip install ray")
@@ -51,19 +48,6 @@ def test_a_finished_study_needs_no_cluster(here, monkeypatch):
         for seed in (0, 1):
             fabricate(variant, seed)
     assert "no-norm" in typed("ablate mine.yaml --engine ray -j 2")[0]
-
-
-def test_what_drivers_printed_is_removed_with_the_study(here):
-    study = make_study_folder({"full/seed0": "finished"})
-    (study / "logs").mkdir(exist_ok=True)
-    (study / "logs/ray0.txt").touch()
-    assert "not removed" not in said(0, "runs", "rm", study.name, "-y")
-
-
-def test_without_the_plugin_the_engine_says_what_it_needs(here, monkeypatch):
-    monkeypatch.setattr(ENGINES, "data", {**ENGINES.built_in})
-    monkeypatch.setenv(plugin.VARIABLE, "no:ray")
-    assert "needs the plugin ray, which is off" in said(2, "ablate", "--engine", "ray", "-j", "2")
 
 
 @pytest.mark.slow

@@ -82,10 +82,7 @@ def write_run(folder: Path, entry: dict[str, Any], *, state: str, epochs: int = 
 
 
 class Engine:
-    """Ends each job at once, as a function of its configuration says.
-
-    It reads the configuration from the plan on disk, as a worker does.
-    """
+    """Ends each job at once, as a function of its configuration says."""
 
     behave: Callable[[ExperimentSpec], str] = staticmethod(lambda spec: "finished")
     trained: list[str]
@@ -134,20 +131,18 @@ def search_all(root: Path = ROOT, **changes: Any) -> Trials:
 
 
 def points(trials: Trials) -> list[str]:
-    """Return the points of the trials, in the order of the questions, as text."""
     return [json.dumps(trial.params, sort_keys=True) for trial in trials.asked().values()]
 
 
 @pytest.fixture
-def made(here, monkeypatch) -> str:
-    """Return the file of a search whose trainings end at once."""
+def made(here, monkeypatch) -> None:
     monkeypatch.setattr("vitcli.runner.engines.drive.LocalEngine", Engine)
     monkeypatch.setattr("vitcli.plugins.search.trials.model_size", size)
     monkeypatch.setattr("os.fsync", ignore_message)  # no test here cuts the power
     monkeypatch.setattr(Engine, "trained", [], raising=False)
     monkeypatch.setattr(Engine, "cancelled", [], raising=False)
     monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "finished"))
-    return write_search()
+    write_search()
 
 
 RATES = [

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import said, typed
-from tests.fabricated import make_study_folder
+from tests.cli.commands import typed
 from tests.patience import HANG
 from tests.runner.engines.kills import (
     FAR,
@@ -30,13 +29,6 @@ def scontrol(here) -> str:
     program.write_text('#!/bin/sh\necho "$@" >> queued\n')
     program.chmod(0o755)
     return f"{program.parent}:{os.environ['PATH']}"
-
-
-def test_what_jobs_printed_is_removed_with_the_study(here):
-    study = make_study_folder({"full/seed0": "finished"})
-    (study / "logs").mkdir(exist_ok=True)
-    (study / "logs/slurm-7_1.txt").touch()
-    assert "not removed" not in said(0, "runs", "rm", study.name, "-y")
 
 
 def test_a_job_whose_time_is_up_ends_its_driver_and_is_queued_again(here, scontrol, monkeypatch):

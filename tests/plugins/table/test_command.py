@@ -31,9 +31,8 @@ def test_options_reach_the_document(results):
     assert doc["plan"]["seeds"] == 5
     assert not doc["origin"]["higher_is_better"]
     choices = Choices(baseline="b", lower_is_better=True, margin=2.0, plan=5)
-    expected = read_text(HEAD + ROWS, "results.csv", choices, doc["command"])[0].model_dump(
-        mode="json"
-    )
+    read = read_text(HEAD + ROWS, "results.csv", choices, doc["command"])[0]
+    expected = read.model_dump(mode="json")
     assert {**doc, "statistics": 0} == {**expected, "origin": {**doc["origin"]}, "statistics": 0}
 
 

@@ -237,17 +237,6 @@ def test_the_unit_holds_for_the_whole_file(column, scores, choices, stored, show
     assert doc.headline.title.count("%") <= 1
 
 
-@pytest.mark.parametrize("column", ["accuracy (%)", "f1_pct"])
-def test_shares_that_may_be_fractions_in_spite_of_the_name_are_asked_for(column):
-    with pytest.raises(InputError, match="--unit"):
-        document(text_of([0.4, 0.5, 0.6, 0.7, 0.8, 1], f"variant,seed,{column}"))
-
-
-def test_scores_that_a_table_would_round_away_are_refused():
-    with pytest.raises(InputError, match="smaller unit"):
-        document(text_of([0.002, 0.00201, 0.002, 0.00203, 0.002, 0.00204], "variant,seed,loss"))
-
-
 LOWER = "loss eval_loss val/loss Val~Loss metrics.loss err error_rate Top-1~error nll mse RMSE"
 LOWER += " dice_loss nll_loss min_val_loss RMSE~(cm) mae~[\u00b0C]"
 HIGHER = "accuracy val/acc acc@1 top-1-acc best_acc Accuracy~(%) f1 auroc mAP mIoU R2 reward score"
@@ -343,6 +332,9 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         ("variant,seed,score,State,status\na,0,1,ok,ok\n", {}, "one of 'State', 'status'"),
         ('{\n  "rows": "x"\n}', {}, "not JSON"),
         ("", {}, "no text"),
+        (text_of([0.4, 0.5, 0.6, 0.7, 0.8, 1], "variant,seed,accuracy (%)"), {}, "--unit"),
+        (text_of([0.4, 0.5, 0.6, 0.7, 0.8, 1], "variant,seed,f1_pct"), {}, "--unit"),
+        (text_of([0.002, 0.00201] * 3, "variant,seed,loss"), {}, "smaller unit"),
         ("variant,seed,score\n", {}, "only a header"),
         ("variant,seed,score\na,0,1\na,1,2\na,mean (8),1.5\n", {}, "no whole number"),
         ("variant,epoch,score\na,0,1\na,1,2\n", {"seed": "epoch"}, "no independent training"),

@@ -1,6 +1,7 @@
 """Coloured pictures with tables of their labels or of a number, and trainings on them."""
 
 import csv
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 from PIL import Image
 
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.run.record import RunRecord
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import RunRecord, read_record
 from vitcli.runner.train.prepare import Request
 from vitcli.runner.train.train import train
 
@@ -55,7 +57,7 @@ def colours(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def fit(here, colours) -> Callable[..., RunRecord]:
-    """Return a function that trains a task in a folder, with some fields changed."""
+    """Return a function that trains a task once, and copies the run into a folder."""
 
     def fit(task: str, folder: str, changes: dict[str, Any] | None = None) -> RunRecord:
         table = colours / ("labels.csv" if task == "multilabel" else "target.csv")
@@ -63,6 +65,9 @@ def fit(here, colours) -> Callable[..., RunRecord]:
         lines += [f"task: {{name: {task}}}", f"data: {{name: 'csv:{table}'}}"]
         path = here / f"{task}.yaml"
         path.write_text("\n".join(lines).replace("'", '"') + "\n")
-        return train(load_experiment(str(path), changes), Request(output=Path(folder)))
+        source = colours / f"run-{task}-{sorted((changes or {}).items())}".replace("/", "_")
+        if not source.exists():
+            train(load_experiment(str(path), changes), Request(output=source))
+        return read_record(RunDir(Path(shutil.copytree(source, folder))))
 
     return fit

@@ -108,9 +108,8 @@ def test_a_trained_multilabel_run_is_measured_and_answers(fit, colours):
     names = ["2.png", "5.png", "8.png"]
     rows = document("predict", "run", *(colours / name for name in names))["pictures"]
     wanted = dict(line.split(",")[:2] for line in (colours / "labels.csv").read_text().split())
-    assert [{*row["labels"]} for row in rows] == [
-        {label for label in wanted[name].split(";") if label} for name in names
-    ]
+    has = [{*filter(None, wanted[name].split(";"))} for name in names]
+    assert [{*row["labels"]} for row in rows] == has
     for row in rows:
         likely = [n for n, share in row["probabilities"].items() if share >= result["threshold"]]
         assert row["labels"] == likely
@@ -134,9 +133,8 @@ def test_bad_pictures_and_options_lose_no_answer(fit, colours, here):
     with pytest.raises(UserError, match="reject: run answers with labels and probabilities"):
         vitcli.load_classifier("run", reject=0.5)
     for option in ("--top=2", "--reject=0.5", "--coverage=0.9"):
-        assert "answers with labels and probabilities, and has no" in said(
-            2, "predict", "run", colours / "0.png", option
-        )
+        talk = said(2, "predict", "run", colours / "0.png", option)
+        assert "answers with labels and probabilities, and has no" in talk
     assert "no one class" in said(2, "eval", "run", "--review")
     assert "--probe learns classes" in said(2, "eval", "run", "--probe", "knn")
 
@@ -170,10 +168,8 @@ def test_a_map_explains_the_class_that_is_named(fit, colours):
     picture = colours / "0.png"
     for method in ("gradcam", "grad-rollout"):
         words = ("attn-map", "run", picture, "--method", method, "--format", "npz", "-o")
-        one, other = (
-            document(*words, f"{method}-{name}.npz", "--class", name)["pictures"][0]
-            for name in ("red", "blue")
-        )
+        files = [(f"{method}-{name}.npz", "--class", name) for name in ("red", "blue")]
+        one, other = (document(*words, *file)["pictures"][0] for file in files)
         assert (one["about"], other["about"]) == ("red", "blue")
         maps = [np.load(row["file"])["maps"] for row in (one, other)]
         assert not np.array_equal(*maps)
@@ -217,16 +213,13 @@ def test_a_change_of_the_unit_changes_only_the_unit(fit, colours, here):
     rows = [line.split(",") for line in (colours / "target.csv").read_text().split()]
     for row in rows[1:]:
         row[1] = str(1024 * float(row[1]) - 4096)
-    text = "\n".join(
-        ",".join([str(colours / r[0]) if i else r[0], *r[1:]]) for i, r in enumerate(rows)
-    )
-    (colours / "other.csv").write_text(text)
+        row[0] = str(colours / row[0])
+    (colours / "other.csv").write_text("\n".join(map(",".join, rows)))
     changes = {"train.epochs": 3, "data.name": f"csv:{colours / 'other.csv'}"}
     other = fit("regress", "other", changes)
     for name in ("absolute_error", "rmse"):
-        assert other.result[f"test_{name}"] == pytest.approx(
-            1024 * first.result[f"test_{name}"], rel=1e-3
-        )
+        wanted = pytest.approx(1024 * first.result[f"test_{name}"], rel=1e-3)
+        assert other.result[f"test_{name}"] == wanted
     assert other.result["test_r2"] == pytest.approx(first.result["test_r2"], abs=1e-3)
 
 
@@ -250,8 +243,7 @@ def test_targets_that_say_nothing_are_refused():
     equal = {"target": 1e6 + torch.rand(16, 1)}
     with pytest.raises(ConfigError, match="targets of mine are all about 1e\\+06"):
         task_of("regress", Images(pixels, torch.zeros(16).long(), equal))
-    task, data = task_of(
-        "multilabel", Images(pixels, torch.zeros(16).long(), {"label_set": torch.zeros(16, 3)})
-    )
+    none = Images(pixels, torch.zeros(16).long(), {"label_set": torch.zeros(16, 3)})
+    task, data = task_of("multilabel", none)
     with pytest.raises(ValueError, match="no test image of mine has a label"):
         task.check_data(data)

@@ -18,7 +18,6 @@ from tests.core.specs import noisy
 from tests.plugins.timm.test_model import LARGE
 from tests.plugins.weights.importing import publish, save
 from tests.same_run import assert_same_run
-from vitcli.cli.chosen import run_and_pictures
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
@@ -129,7 +128,3 @@ def test_published_weights_are_mapped_without_a_run(hub):
 def test_a_model_that_timm_does_not_have_is_one_line(here):
     for name, told in {"null": "needs name", "test_vat": "no model 'test_vat'"}.items():
         assert told in said(2, "train", "quickstart", *family(name), "--dry-run")
-
-
-def test_a_model_of_timm_is_told_from_pictures(here):
-    assert run_and_pictures("predict", ["timm:vit", "x.png"]) == ("timm:vit", ["x.png"])
