@@ -52,15 +52,6 @@ def test_corrections_read_no_picture_again_and_move_none_into_the_test_set(
     assert {*data.test.names} == {*before.test.names}
 
 
-def test_what_is_corrected_is_no_problem_any_more(root):
-    for name in ("train/dog/a.png", "test/dog/b.png"):
-        (root / name).write_bytes((root / "train" / "cat" / "20-0.png").read_bytes())
-    load(root, messages := [""])
-    assert sum("found in" in text for text in messages) == 2
-    load(root, messages := [""], corrections=write("train/dog/a.png,cat", "test/dog/b.png,"))
-    assert not any("found in" in text for text in messages)
-
-
 def test_a_second_copy_in_the_training_set_is_still_a_leak(root):
     for name in ("train/cat/a.png", "test/cat/b.png"):
         (root / name).write_bytes((root / "train" / "cat" / "20-0.png").read_bytes())

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 import torchvision.datasets
 from pydantic import ValidationError
+from torch import Tensor
 from torch.testing import assert_close
 
 from tests.runner.data import conftest
@@ -25,6 +26,7 @@ from vitcli.core.spec import GENERATED, TASKS, DataSpec, ExperimentSpec
 from vitcli.runner.data import readers
 from vitcli.runner.data.arrays import data_hash, fitted, hold_out, keep_labels
 from vitcli.runner.data.catalogue import CATALOGUE
+from vitcli.runner.data.extras import EXTRAS, ExtraReader
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.errors import ConfigError, InputError
 
@@ -340,11 +342,46 @@ def test_cifar100_in_its_original_format(tmp_path, monkeypatch):
     assert data.class_names[-1] == "worm"
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_the_catalogue_agrees_with_torchvision(name):
-    row = CATALOGUE[name]
-    assert {*row.files, *row.published} <= row.md5.keys()
-    if row.archive:
-        assert row.folder == getattr(torchvision.datasets, row.reader).base_folder
-    assert all(host.startswith("https://") for host in row.hosts)
-    assert len(set(row.info.class_names)) == row.info.num_classes
+def read_depths(root: Path, files: Sequence[str], pictures: Sequence[str]) -> Tensor:
+    missing = [path for path in pictures if f"{path}.depth" not in files]
+    if missing:
+        raise InputError(f"no depth of {missing[0]}")
+    return torch.tensor([[int(Path(f"{path}.depth").read_text())] for path in pictures])
+
+
+def test_a_row_reads_another_kind_of_files(cache, root, monkeypatch):
+    row = ExtraReader(
+        is_own=lambda name: name.endswith(".depth"),
+        read=read_depths,
+        random=lambda count, generator: torch.zeros(count, 1),
+    )
+    monkeypatch.setitem(EXTRAS, "depth", row)
+    spec = DataSpec(name=f"imagefolder:{root}")
+    for picture in root.rglob("*.png"):
+        Path(f"{picture}.depth").write_text(picture.stem.rpartition("-")[2])
+    for _ in range(2):  # the second time from the cache
+        images = load_data(spec, extras=["depth"]).train
+        numbers = [int(Path(name).stem.rpartition("-")[2]) for name in images.names]
+        assert images.extra["depth"][:, 0].tolist() == numbers
+    next(root.rglob("*.depth")).unlink()
+    notes: list[str] = []
+    assert not load_data(spec, on_message=notes.append).train.extra
+    assert any("depths are not used" in note for note in notes)
+    with pytest.raises(InputError, match="no depth of"):
+        load_data(spec, extras=["depth"])
+
+
+def test_the_hash_of_images_without_captions_is_that_of_earlier_versions():
+    images = Images(torch.arange(48, dtype=torch.uint8).view(4, 3, 2, 2), torch.arange(4))
+    wanted = "637a7c23709865a856999caa116e3ea29f8c0b919b6326714474ef1eb8480769"
+    assert data_hash([images]) == wanted
+    described = [replace(images, extra={"caption": torch.full((4, 1), each)}) for each in (97, 98)]
+    assert len({data_hash([each]) for each in (images, *described)}) == 3
+
+
+def test_equal_pictures_are_sorted_by_their_captions():
+    pixels, labels = torch.zeros(2, 1, 1, 1, dtype=torch.uint8), torch.zeros(2, dtype=torch.long)
+    captions = torch.tensor([[98], [97]], dtype=torch.uint8)
+    both = (Images(pixels, labels, {"caption": each}) for each in (captions, captions.flip(0)))
+    one, other = (in_order(images).extra["caption"] for images in both)
+    assert one.equal(other)

@@ -202,13 +202,12 @@ def test_transparent_is_white(picture, mode):
     assert corner(read_picture(picture(image, **options), size=(4, 4))) == WHITE
 
 
-@pytest.mark.parametrize(("value", "expected"), [(0, 0), (40000, 156), (65535, 255)])
-def test_sixteen_bit_grey_is_scaled_not_clipped_and_more_are_refused(picture, value, expected):
-    path = picture(Image.fromarray(np.full((4, 4), value, dtype=np.uint16)))
+def test_sixteen_bit_grey_is_scaled_not_clipped_and_more_are_refused(picture):
+    path = picture(Image.fromarray(np.full((4, 4), 40000, dtype=np.uint16)))
     with Image.open(path) as image:
         assert image.mode.startswith("I")
-    assert corner(read_picture(path, size=(4, 4))) == (expected,) * 3
-    assert corner(read_picture(path, size=(4, 4), in_chans=1)) == (expected,)
+    assert corner(read_picture(path, size=(4, 4))) == (156,) * 3
+    assert corner(read_picture(path, size=(4, 4), in_chans=1)) == (156,)
     for more in (-1, 65536):
         path = picture(Image.fromarray(np.full((4, 4), more, np.int32)), "x.tiff")
         with pytest.raises(InputError, match="more than 16 bits"):

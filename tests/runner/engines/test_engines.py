@@ -17,7 +17,7 @@ import pytest
 from tests.fabricated import make_run
 from tests.patience import HANG
 from tests.runner.engines import studies
-from tests.runner.engines.studies import ablate, table_of, talk
+from tests.runner.engines.studies import ablate, table_of
 from tests.runner.study.trials import ROOT, fabricate, write_study
 from vitcli.runner.engines import drive
 from vitcli.runner.engines import local as engine
@@ -288,20 +288,6 @@ def test_a_folder_that_is_renamed_meanwhile_is_named(tmp_path, hold):
         write_after_renaming()
     with pytest.raises(FileNotFoundError), hold(root):
         (tmp_path / "elsewhere" / "log.txt").write_text("")
-
-
-@pytest.mark.ci
-def test_two_commands_at_once_train_each_trial_once(tiny, environment):
-    studies.write_study(epochs=4, seeds=(0, 1))
-    output = Path("both")
-    both = [ablate(environment, output, "-j", "1") for _ in range(2)]
-    tables = [table_of(process, output) for process in both]
-    assert tables[0] == tables[1]
-    assert len(tables[0]) == 3
-    for path in output.glob("*/seed*/meta.json"):
-        assert read_record(RunDir(path.parent)).meta["sessions"] == [], "trained in one go"
-    assert len(list(output.glob("*/seed*/result.json"))) == 6
-    assert talk(output).count("test ") >= 6
 
 
 def epochs_of(folder: Path) -> int:

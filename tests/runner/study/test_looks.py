@@ -222,12 +222,6 @@ def test_a_row_that_had_a_result_counts_and_a_later_one_is_named(
         assert ("another name" in text) == (len(bases) > 1)
 
 
-def test_results_without_a_record_are_their_own_plan(here):
-    fabricate("full", 0)
-    plan, doc = plan_of(write_study(f"{STUDY}\nplanned_seeds: 20"))
-    assert (plan.seeds, plan.date, doc.other_plan) == (3, "", 20)
-
-
 @pytest.mark.parametrize("seeds", [3, 8])
 def test_saved_trials_bring_the_plan_of_the_study_that_saved_them(here, seeds):
     fields = f"seeds: [0, 1, 2, 3]\nplanned_seeds: {seeds}"

@@ -145,6 +145,7 @@ def test_a_stopped_study_saves_and_can_be_continued(study, monkeypatch, request,
 
 
 @pytest.mark.ci
+@pytest.mark.usefixtures("without_workers")
 def test_images_unlike_those_of_finished_trials_are_refused_before_training(tiny, here):
     name = str(write_study(f"base: tiny.yaml\nseeds: [0, 1]\nvariants: {VARIANTS}").path)
     run(name, only=FULL, seeds=[0])

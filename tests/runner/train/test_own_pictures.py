@@ -68,10 +68,8 @@ def deepen(path: Path, side: tuple[int, int]) -> None:
     "fields",
     [
         {"fit": "crop"},
-        {"fit": "pad"},
         {"fit": "pad", "channels": "pages", "levels": [100, 4095]},
         {"fit": "stretch", "channels": [1], "levels": 4095},
-        {"page": 1, "levels": 4095},
         {"channels": [1], "levels": 4095, "mean": [0.5, 0.4, 0.3], "std": [0.1, 0.2, 0.3]},
         {"channels": "grey", "mean": [0.5, 0.4, 0.3], "std": [0.1, 0.2, 0.3]},
     ],

@@ -118,8 +118,5 @@ def test_a_change_shows_what_the_step_would_have_been(calm):
         for more in ((), ("-s", "optim.lr=4e-3", "--allow-inexact"))
     ]
     assert rates[1] == pytest.approx(2 * rates[0])
-
-
-def test_a_run_in_use_is_not_read(calm):
     with calm.lock():
-        commands.said(7, "train", "--resume", "calm", "--replay", 3)
+        commands.said(7, *words)

@@ -1,12 +1,15 @@
 """A run that is stopped at any instant, or by ``--stop-after``, and continued loses no bit."""
 
+import json
+import math
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +18,9 @@ from tests.patience import HANG
 from tests.runner.train.conftest import continue_run, files, often, stops_after, train, trains
 from tests.same_run import assert_same_run, final_tensors
 from tests.torchrun import wait_for_checkpoint
-from vitcli.core.objectives.classify import Classify
+from vitcli.core.objectives.classify import EXPLODED, Classify
+from vitcli.core.spec import TASKS
+from vitcli.plugin import load_target
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, InUseError, UserError
 from vitcli.runner.evaluate.predict import classifier_of_run
 from vitcli.runner.evaluate.scores import evaluate_run
@@ -81,6 +86,7 @@ def test_with_the_default_save_policy_a_kill_costs_steps_and_no_bits(tiny, here,
 
 def test_a_finished_run_is_not_changed_and_has_one_configuration(calm):
     before = files(calm.path)
+    assert "warning" not in read_record(calm).result
     assert not trains(continue_run, calm)
     assert files(calm.path) == before
     with pytest.raises(ConfigError, match=r"another configuration \(train\.epochs\)"):
@@ -192,27 +198,6 @@ def test_a_valid_checkpoint_of_another_model_is_refused(stopped, copy_of_run, he
             attempt()
 
 
-SETTINGS: tuple[dict[str, Any], ...] = (
-    {"data.val_split": 16, "train.eval_every": 3},
-    {"model.norm": "batch_norm", "train.eval_every": 4},
-)
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize("changes", SETTINGS)
-def test_a_run_stopped_twice_ends_with_the_bits_of_an_uninterrupted_one(tiny, here, changes):
-    calm = train(tiny, "calm", changes).folder
-    first = train(tiny, "run", changes, stop_after=1)
-    again = train(tiny, "run", changes, stop_after=2, resume=True)
-    assert [found.reached["epochs"] for found in (first, again)] == [1, 2]
-    assert again.metrics == [*read_record(first.folder).metrics, again.metrics[-1]][:2]
-    last = train(tiny, "run", changes, resume=True)
-    assert (last.reason, last.state, last.reached) == ("", "finished", {})
-    assert_same_run(calm, last.folder)
-    outputs = [(run.path / "predictions.npz").read_bytes() for run in (calm, last.folder)]
-    assert outputs[0] == outputs[1]
-
-
 @pytest.mark.shipped_save_policy
 def test_a_stop_leaves_a_checkpoint_a_status_and_no_result(tiny, calm):
     record = train(tiny, "runs/run", {"train.eval_every": 3}, stop_after=2)
@@ -270,3 +255,51 @@ def test_the_command_says_what_was_reached_and_refuses_a_trained_epoch(tiny, her
         talk = commands.said(2, "train", "--resume", "run", "--stop-after", *number)
         assert "already has 2 of 4 epochs" in talk
     assert files(here / "run") == before
+
+
+TRIALS = Path(__file__).parents[3] / "experiments/results/trials"
+WARNING = "the loss has exploded: its mean over an epoch is above 3 times that of equal guesses"
+
+
+@contextmanager
+def loss_above(amount: float) -> Iterator[None]:
+    original = Classify.losses
+
+    def losses(self, batch):
+        found = original(self, batch)
+        return found | {"loss": found["loss"] + amount}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Classify, "losses", losses)
+        yield
+
+
+def test_a_loss_that_explodes_is_told_once_and_kept(tiny, here):
+    with loss_above(1e6):
+        _, out, talk = commands.vitcli("train", tiny, "-o", "run", "--epochs", 2)
+    warning = read_record(RunDir(here / "run")).result["warning"]
+    assert warning.startswith(f"{WARNING} (0.69)")
+    assert f"warning: {warning}" in " ".join(out.split())
+    assert " ".join(talk.split()).count(f"warning: {warning}") == 1
+
+
+def test_a_resumed_training_keeps_what_was_told_before(tiny, here):
+    with loss_above(3), stops_after(6):
+        train(tiny, "run")
+    assert continue_run(RunDir(here / "run")).result["warning"].startswith(WARNING)
+
+
+def test_no_committed_trial_would_be_told():
+    """All have ten classes. The rule begins at twice the largest loss or above."""
+    lines = [line for path in TRIALS.glob("*/*.jsonl") for line in path.read_text().splitlines()]
+    results = [json.loads(line)["record"]["result"] for line in lines]
+    shares = [each["train_loss"] / math.log(10) for each in results if each.get("train_loss")]
+    assert len(shares) > 300
+    assert max(shares) < EXPLODED / 2
+
+
+def test_a_loss_with_other_parts_is_not_compared_with_guessing():
+    for name, row in TASKS.items():
+        task = load_target(row.build)
+        if isinstance(task, type) and issubclass(task, Classify):
+            assert task.minimises_cross_entropy == (row.reports == ("loss", "accuracy")), name
