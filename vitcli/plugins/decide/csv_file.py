@@ -40,20 +40,23 @@ def judge(
         image_variance=images,
     )
     notes = [] if images else [ABOUT_IMAGES]
-    if not decision.is_final and gap is not None and gap in _diverged(best):
-        raise InputError(
-            f"{best.variant} diverged with seed {names[gap]}, so a comparison means nothing"
-        )
-    if not decision.is_final and gap in _diverged(row):
-        decision = dataclasses.replace(decision, verdict="diverged")
     if not decision.is_final:
         needed = f"a seed after {names[seeds[-1]]}" if gap is None else f"seed {names[gap]}"
-        notes.append(f"one more pair is needed, in the order of the seeds: {needed}")
+        diverged = [
+            side.variant
+            for side in (best, row)
+            for trial in side.trials
+            if (trial.seed, trial.state) == (gap, "diverged")
+        ]
+        if best.variant in diverged:
+            raise InputError(
+                f"{best.variant} diverged with {needed}, so a comparison means nothing"
+            )
+        if diverged:
+            decision = dataclasses.replace(decision, verdict="diverged")
+        else:
+            notes.append(f"one more pair is needed, in the order of the seeds: {needed}")
     return row.variant, decision, notes
-
-
-def _diverged(row: VariantResult) -> list[int]:
-    return [trial.seed for trial in row.trials if trial.state == "diverged"]
 
 
 def _row(others: Sequence[VariantResult], change: str | None) -> VariantResult:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,7 @@ from vitcli.runner.engines.drive import Drive, error_of
 from vitcli.runner.engines.drivers import join_drivers, other_drivers, prepare_folder
 from vitcli.runner.errors import ConfigError, InputError, PartlyError
 from vitcli.runner.evaluate.teacher import with_seed, with_teacher
+from vitcli.runner.files import make_output_folder
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.definition import Trial, hashed_trial
@@ -151,15 +153,14 @@ class Comparison:
         """Write a new idea into the ledger, with seeds that no other process takes."""
 
         def change(campaign: Campaign) -> Campaign:
-            asked, idea = self.idea, campaign.find(self.idea.key)
-            if idea is None and self.is_claim:
-                idea = campaign.claim(asked.command)
-            elif idea is None:
-                idea = campaign.idea(asked.name, asked.side, asked.margin, asked.command)
-            if idea.key[:2] != asked.key[:2]:
+            asked = self.idea
+            if self.is_claim:
+                self.idea = campaign.claim(asked.command)
+            else:
+                self.idea = campaign.idea(asked.name, asked.side, asked.margin, asked.command)
+            if self.idea.key[:2] != asked.key[:2]:
                 raise ConfigError("the best so far is another one now; type the command again")
-            self.idea = idea
-            return campaign.with_idea(idea, is_claim=self.is_claim)
+            return campaign.with_idea(self.idea, is_claim=self.is_claim)
 
         self._update(change)
 
@@ -205,16 +206,11 @@ class PairDrive(Drive):
         self.failed: Ended | None = None
         self._begun: set[str] = set()
 
-    def more(self) -> Sequence[str]:
+    def more(self, count: int = 1) -> Sequence[str]:
         wanted = () if self.pairs.idea.is_final else self.pairs.wanted()
-        folder = next((folder for folder in wanted if folder not in self._begun), None)
-        if folder is None:
-            return []
-        self._begun.add(folder)
-        return [folder]
-
-    def first(self) -> list[str]:
-        return [folder for _ in range(self.setup.count) for folder in self.more()]
+        folders = [*islice((folder for folder in wanted if folder not in self._begun), count)]
+        self._begun.update(folders)
+        return folders
 
     def end(self, found: TrialEvent) -> None:
         if isinstance(found.event, Ended) and found.event.state == "failed":
@@ -241,6 +237,7 @@ def compare(pairs: Comparison, options: Options, on_event: OnEvent) -> None:
     refuse_other_precision(pairs, options)
     for spec in pairs.specs:
         with_teacher(spec)
+    make_output_folder(pairs.root)
     pairs.begin()
     with join_drivers(pairs.root) as driver:
         pairs.look()
@@ -248,7 +245,7 @@ def compare(pairs: Comparison, options: Options, on_event: OnEvent) -> None:
             return
         pairs.prepare(options, driver, on_event)
         drive = PairDrive(pairs, options, driver, on_event)
-        drive.run(drive.first())
+        drive.run(drive.more(drive.setup.count))
     idea = pairs.idea
     if not idea.is_final:
         if drive.failed:
