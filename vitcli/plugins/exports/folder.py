@@ -12,7 +12,7 @@ from PIL import Image
 from vitcli.plugins.exports import export, recipe
 from vitcli.runner.data.deep import depth_fields
 from vitcli.runner.data.pictures import ORIENTATION, decode, quiet_pillow
-from vitcli.runner.errors import CheckError, ConfigError
+from vitcli.runner.errors import CheckError, ConfigError, require_packages
 from vitcli.runner.files import commit, make_output_folder, require_utf8, scratch_folder, sha256
 from vitcli.runner.run.folder import RunDir
 
@@ -46,7 +46,7 @@ def export_folder(run: RunDir, folder: Path, *, check: bool = True) -> dict[str,
     """
     form, card = export.FORMATS["onnx"], export.FORMATS["card"]
     for needed in (form, card):
-        export.require_packages("--to", needed)
+        require_packages("--to", needed.packages, needed.extra)
     require_utf8(folder)
     model = export.load_trained(run)
     names, steps = model.spec.data.class_names, model.preprocessing()
