@@ -119,11 +119,13 @@ def decide(
     trainings = {"--dry-run": dry_run, "--engine": engine != LOCAL, "--gpus": gpus, **fields}
     for option, value in trainings.items():
         exclude({"--csv": results, "--report": show, option: value})
-    reading = {"score": score, "variant": variant, "seed": paired_by}
+    reading: dict[str, Any] = {"score": score, "variant": variant, "seed": paired_by}
     reading |= {"unit": unit, "lower_is_better": lower_is_better}
     if results is not None:
+        from vitcli.plugins.decide.csv_file import judge
+
         reading |= {"baseline": against, "margin": margin}
-        judge_file(results, change, reading, max_seeds, command, form)
+        report_decision(*judge(results, change, max_seeds, reading, command, say), form)
         return
     if any(value is not None for value in reading.values()):
         raise ConfigError("options of columns and scores say how to read a file; add --csv FILE")
@@ -160,7 +162,8 @@ def decide(
     if pairs.idea.adopted:
         say(f"adopted: {pairs.idea.name}")
     decision = pairs.idea.decision(pairs.campaign.max_seeds)
-    report_decision(pairs.idea.name, pairs.name_of_best, decision, pairs.campaign.metric, form)
+    names = pairs.idea.name, pairs.name_of_best
+    report_decision(*names, decision, pairs.campaign.metric, (), form)
 
 
 def train(pairs: "Comparison", options: "Options", engine: str, gpus: float | None) -> None:
@@ -194,37 +197,13 @@ def train(pairs: "Comparison", options: "Options", engine: str, gpus: float | No
         compare(pairs, options, on_event)
 
 
-def judge_file(
-    path: Path,
-    change: str | None,
-    reading: dict[str, Any],
-    max_seeds: int | None,
-    command: str,
-    form: str,
-) -> None:
-    from vitcli.plugins.decide.csv_file import judge
-    from vitcli.plugins.table.results_file import Choices, read_text
-    from vitcli.runner.report.tables import csv_text
-
-    document, unused, seeds = read_text(
-        csv_text(path), str(path), Choices.of(**reading), command, in_file_order=True
-    )
-    if unused:
-        say(f"not used: {', '.join(unused)}")
-    name, decision, notes = judge(document, change, max_seeds, reading["margin"], seeds)
-    if document.origin:
-        say(document.origin.reading)
-    best, metric = document.rows[0].variant, document.headline
-    report_decision(name, best, decision, metric, form, notes)
-
-
 def report_decision(
     change: str,
     best: str,
     decision: "Decision",
     metric: "Metric",
+    notes: Sequence[str],
     form: str,
-    notes: Sequence[str] = (),
 ) -> None:
     """End with the exit code of a verdict, which is no error."""
     mean, shown = decision.mean, "not known yet"
