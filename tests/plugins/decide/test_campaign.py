@@ -515,6 +515,10 @@ def test_a_comparison_of_its_own_reads_the_test_images_and_a_claim_does(tiny, wi
     images = call.compare(None, {"model.depth": 3}).image_variance(4)
     assert images is not None, "test images tell of new ones"
     assert images[4] >= 0
+    won = found.with_idea(found.ideas[0].replace(verdict="better", adopted=True))
+    ledger.update(root, lambda _: won)
+    document = json.loads(vitcli("decide", *words, "--adopt", "--json")[1])
+    assert (document["verdict"], read(root)) == ("better", won), "what was adopted has a verdict"
 
 
 def test_a_claim_trains_on_the_test_images(tiny, without_workers):
