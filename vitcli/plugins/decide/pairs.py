@@ -72,12 +72,14 @@ class Comparison:
     def record(self, trial: Trial) -> RunRecord:
         return trial_state(trial, RunDir(self.root / trial.folder), THREADS, split=self.split)
 
-    def score(self, trial: Trial) -> float | None:
-        """Return a score in the unit of the table; None without a result."""
+    def outcome(self, trial: Trial) -> float | str | None:
+        """Return the score in the unit of the table, or why it diverged; None without a result."""
         known = self.campaign.score_of(trial.config_hash, trial.spec.seed)
         if self.split == "val" and known is not None:
             return known
         record = self.record(trial)
+        if record.state == "diverged":
+            return record.reason
         value = record.number(f"{self.split}_{self.row.headline.name}")
         if record.state != "finished" or value is None:
             return None
@@ -85,35 +87,27 @@ class Comparison:
         return record.headline.scale * value
 
     def wanted(self) -> Iterator[str]:
-        """Yield the folders of the trainings without a result, in the order of their seeds."""
-        for trial in self.trials():
-            if self.score(trial) is None and not self.why_diverged(trial):
-                yield trial.folder
-
-    def why_diverged(self, trial: Trial) -> str:
-        record = self.record(trial)
-        return record.reason if record.state == "diverged" else ""
+        """Return the folders of the trainings without a result, in the order of their seeds."""
+        return (trial.folder for trial in self.trials() if self.outcome(trial) is None)
 
     def look(self) -> None:
         """Take up new pairs and the verdict on all so far; record them."""
         if self.idea.is_final:
             return
         scores = list[tuple[float, float]]()
-        has_diverged = False
         for pair in self.pairs():
-            change, best = map(self.score, pair)
-            if change is None or best is None:
-                has_diverged = bool(self.why_diverged(pair[0]))
-                if reason := self.why_diverged(pair[1]):
-                    raise InputError(
-                        f"the best so far diverged with seed {pair[1].spec.seed} ({reason}), so no"
-                        " comparison with it means anything; begin another campaign"
-                    )
+            change, best = map(self.outcome, pair)
+            if isinstance(best, str):
+                raise InputError(
+                    f"the best so far diverged with seed {pair[1].spec.seed} ({best}), so no"
+                    " comparison with it means anything; begin another campaign"
+                )
+            if best is None or change is None or isinstance(change, str):
                 break
             scores.append((change, best))
         images = self.image_variance(len(scores))
         idea = self.campaign.decide(self.idea.replace(scores=tuple(scores)), images)
-        if has_diverged and not idea.is_final:
+        if isinstance(change, str) and not idea.is_final:
             idea = idea.replace(verdict="diverged")
         if len(idea.scores) > len(self.idea.scores) or idea.is_final:
             self.save(idea)

@@ -50,14 +50,11 @@ def export_folder(run: RunDir, folder: Path, *, check: bool = True) -> dict[str,
     require_utf8(folder)
     model = export.load_trained(run)
     names, steps = model.spec.data.class_names, model.preprocessing()
-    if fields := depth_fields(model.spec.data):
+    can_read = model.classifies and names and model.spec.data.mean and recipe.can_follow(steps)
+    if (fields := depth_fields(model.spec.data)) or not can_read:
+        refused = "takes a model that classifies grey or RGB pictures"
         raise ConfigError(
-            f"{run.name}: --to does not read pictures with data.{min(fields)}; for other programs,"
-            f" type: {run.command('export --format onnx')}"
-        )
-    if not (model.classifies and names and model.spec.data.mean and recipe.can_follow(steps)):
-        raise ConfigError(
-            f"{run.name}: --to takes a model that classifies grey or RGB pictures; for other"
+            f"{run.name}: --to {f'reads no data.{min(fields)}' if fields else refused}; for other"
             f" programs, type: {run.command('export --format onnx')}"
         )
     logits = probability = None
