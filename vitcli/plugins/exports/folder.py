@@ -52,10 +52,10 @@ def export_folder(run: RunDir, folder: Path, *, check: bool = True) -> dict[str,
     names, steps = model.spec.data.class_names, model.preprocessing()
     can_read = model.classifies and names and model.spec.data.mean and recipe.can_follow(steps)
     if (fields := depth_fields(model.spec.data)) or not can_read:
-        refused = "takes a model that classifies grey or RGB pictures"
+        unread = f"does not read pictures with data.{min(fields)}" if fields else ""
         raise ConfigError(
-            f"{run.name}: --to {f'reads no data.{min(fields)}' if fields else refused}; for other"
-            f" programs, type: {run.command('export --format onnx')}"
+            f"{run.name}: --to {unread or 'takes a model that classifies grey or RGB pictures'}; for"
+            f" other programs, type: {run.command('export --format onnx')}"
         )
     logits = probability = None
     with scratch_folder() as scratch, torch.no_grad():
