@@ -54,8 +54,8 @@ def export_folder(run: RunDir, folder: Path, *, check: bool = True) -> dict[str,
     if (fields := depth_fields(model.spec.data)) or not can_read:
         unread = f"does not read pictures with data.{min(fields)}" if fields else ""
         raise ConfigError(
-            f"{run.name}: --to {unread or 'takes a model that classifies grey or RGB pictures'}; for"
-            f" other programs, type: {run.command('export --format onnx')}"
+            f"{run.name}: --to {unread or 'takes a model that classifies grey or RGB pictures'};"
+            f" for other programs, type: {run.command('export --format onnx')}"
         )
     logits = probability = None
     with scratch_folder() as scratch, torch.no_grad():
