@@ -2,7 +2,7 @@
 
 from experiments.night.campaign import HELP, HURT, IDEAS, LEDGER, RESULT, SAME
 from vitcli.plugins.decide.ledger import Campaign, read
-from vitcli.plugins.decide.page import table
+from vitcli.plugins.decide.report import table
 from vitcli.runner.report.tables import markdown_grid, to_markdown
 from vitcli.runner.text import duration
 

@@ -7,7 +7,6 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +16,7 @@ from typer import Option
 from vitcli.cli.options import DataDir, Device, Offline, Rare, Track, check_trackers
 from vitcli.plugin import missing_for
 from vitcli.runner.engines.engine import ENGINES
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, require_packages
 from vitcli.runner.files import make_folder, make_output_folder
 
 if TYPE_CHECKING:
@@ -124,11 +123,7 @@ def check_engine(name: str, jobs: int | None, gpus: float | None) -> None:
         raise ConfigError("--gpus is an option of --engine ray; for Slurm, type it after sbatch")
     if engine.train and not jobs:
         raise ConfigError(f"--engine {name}: say with -j how many trials run at once")
-    if engine.package and find_spec(engine.package) is None:
-        package = engine.package
-        raise ConfigError(
-            f"--engine {name} needs the package {package}; type: pip install {package}"
-        )
+    require_packages(f"--engine {name}", filter(None, [engine.package]))
 
 
 def shared_words(words: Sequence[str]) -> list[str]:

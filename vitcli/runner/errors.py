@@ -1,6 +1,7 @@
 """Errors that the user can act on, each with its exit code."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 
 
 class UserError(Exception):
@@ -72,3 +73,12 @@ def summarize_failures(failures: Sequence[UserError], total: int, what: str) -> 
     problem = UserError(f"{len(failures)} of {total} {what}")
     problem.exit_code = 3 if len(failures) < total else failures[0].exit_code
     return problem
+
+
+def require_packages(user: str, packages: Iterable[str], extra: str = "") -> None:
+    """Refuse what needs a package that is not installed; ``extra`` is that of vitcli with it."""
+    for package in packages:
+        if find_spec(package) is None:
+            checkout = f"in the checkout, type: pip install '.[{extra}]'"
+            how = checkout if extra else f"type: pip install {package}"
+            raise ConfigError(f"{user} needs the package {package}; {how}")

@@ -16,7 +16,6 @@ from tests.runner.data.own_pictures import draw_pictures, png
 from vitcli import plugin
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DATA_READERS, DataSpec
-from vitcli.runner.data import picture_reader
 from vitcli.runner.data.find import cache_root
 from vitcli.runner.data.load import load_data
 from vitcli.runner.data.picture_reader import list_pictures
@@ -126,7 +125,7 @@ def test_files_of_parquet_have_the_same_classes(tmp_path, monkeypatch):
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr(picture_reader, "find_spec", lambda name: None)
+    monkeypatch.setattr("vitcli.runner.errors.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install '\.\[hub\]'"):
         load("parquet:x")
 

@@ -42,7 +42,7 @@ def test_a_machine_without_the_folder_of_the_study_trains_nothing(here):
 
 
 def test_a_finished_study_needs_no_cluster(here, monkeypatch):
-    monkeypatch.setattr("vitcli.cli.engines.find_spec", lambda _: True)  # ray is installed
+    monkeypatch.setattr("vitcli.runner.errors.find_spec", lambda _: True)  # ray is installed
     Path("mine.yaml").write_text(STUDY)
     for variant in ("full", "no-norm"):
         for seed in (0, 1):

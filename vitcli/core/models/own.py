@@ -16,6 +16,18 @@ CLOSE = 1e-4
 """Largest difference of two computations of one output, as a share of the largest output."""
 
 
+def logits_of(module: nn.Module, images: Tensor, num_classes: int) -> Tensor:
+    """Return the logits (B, K) of a module of one's own; a ValueError says what it returned."""
+    logits: Tensor = module(images)
+    shape = logits.shape if isinstance(logits, Tensor) else None
+    wanted = len(images), num_classes
+    if shape != wanted:
+        kind = type(module).__name__
+        got = type(logits).__name__ if shape is None else tuple(shape)
+        raise ValueError(f"{kind} must return logits of the shape {wanted}, returned {got}")
+    return logits
+
+
 class GivenModel(ImageModel):
     """Any module that maps normalised images (B, C, H, W) to logits (B, K), with shared weights."""
 
@@ -26,14 +38,7 @@ class GivenModel(ImageModel):
         self.module = module
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.module(images)
-        shape = logits.shape if isinstance(logits, Tensor) else None
-        wanted = len(images), self.num_classes
-        if shape != wanted:
-            kind = type(self.module).__name__
-            got = type(logits).__name__ if shape is None else tuple(shape)
-            raise ValueError(f"{kind} must return logits of the shape {wanted}, returned {got}")
-        return logits
+        return logits_of(self.module, images, self.num_classes)
 
 
 class OwnModel(ImageModel):
@@ -108,11 +113,7 @@ class OwnModel(ImageModel):
             seed_step(images.device, 0, 0)
             trained = model(images)
             seed_step(images.device, 0, 0)
-            written = whole.net(images)
-            shape, wanted = getattr(written, "shape", None), (len(images), self.num_classes)
-            if shape != wanted:
-                got = type(written).__name__ if shape is None else tuple(shape)
-                raise ValueError(f"{kind} must return logits of the shape {wanted}, returned {got}")
+            written = logits_of(whole.net, images, self.num_classes)
             atol = CLOSE * float(trained.abs().max())
             if not torch.allclose(written, trained, rtol=0, atol=atol, equal_nan=True):
                 raise ValueError(

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,7 @@ def choose_model(
     """
     asked = _asked(changes, options)
     folds = asked.folds or FOLDS
-    where, told = pick_device(device), set[str]()
-
-    def tell_once(text: str) -> None:
-        if text not in told:
-            on_message(text)
-        told.add(text)
-
+    where, tell_once = pick_device(device), cache(on_message)
     pictures: Pictures | None = None
     probed, left_out, unknown = list[Probed](), dict[str, str](), list[str]()
     for candidate in load_candidates(names, left_out, offline, on_message):

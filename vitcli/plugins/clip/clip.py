@@ -85,7 +85,7 @@ class ContrastiveTask(Task):
     encoder_name = "encoder"
     module: ImageTextModel
     make_module = ImageTextModel
-    _read: tuple[Images, token.StoredCaptions] | None = None
+    _read: tuple[Images, token.Captions] | None = None
 
     @classmethod
     def read_data(cls, module: nn.Module, spec: ExperimentSpec, data: DataSet) -> None:
@@ -108,12 +108,24 @@ class ContrastiveTask(Task):
         return clip_spec(self.spec)
 
     @cached_property
-    def trained(self) -> token.GeneratedCaptions:
-        return token.GeneratedCaptions(self.book, self.book.train, self.module.text.tokenize)
+    def trained(self) -> token.Captions:
+        return token.Captions(self.book.train, self.module.text.tokenize)
 
     @cached_property
-    def held_out(self) -> token.GeneratedCaptions:
-        return token.GeneratedCaptions(self.book, self.book.held_out, self.module.text.tokenize)
+    def held_out(self) -> token.Captions:
+        return token.Captions(self.book.held_out, self.module.text.tokenize)
+
+    def _stored(self, images: Images) -> token.Captions:
+        rows = token.read_texts(images.extra["caption"].cpu())
+        return token.Captions(rows, self.module.text.tokenize, images.labels.device)
+
+    @cached_property
+    def _subjects(self) -> Tensor:  # (K, choices)
+        return torch.tensor(self.book.subjects, device=self.trained.tokens.device)
+
+    def _subject_of(self, labels: Tensor, choice: Tensor) -> Tensor:
+        """Return a subject of each class, (B,), from any non-negative integers ``choice``."""
+        return self._subjects[labels, choice % self._subjects.shape[1]]
 
     def check_data(self, data: DataSet) -> None:
         """Refuse transformations of grey images: one of them is "grey"."""
@@ -159,10 +171,10 @@ class ContrastiveTask(Task):
         index = rows["index"]
         if self.options.captions == "folder":
             if self._read is None or self._read[0] is not data.train:
-                stored = token.StoredCaptions(data.train, self.module.text.tokenize)
-                self._read = data.train, stored
-            return self._read[1].draw(index, rows["caption.variant"])
-        subject = self.trained.choose(data.train.labels[index], rows["caption.choice"])
+                self._read = data.train, self._stored(data.train)
+            drawn = self._read[1].draw(index, rows["caption.variant"])
+            return drawn._replace(subject=drawn.caption)
+        subject = self._subject_of(data.train.labels[index], rows["caption.choice"])
         return self.trained.draw(subject, rows["caption.variant"])
 
     # Training
@@ -256,8 +268,9 @@ class ContrastiveTask(Task):
         """Return the first or a held-out caption of each image, and all texts by their numbers."""
         index = torch.arange(len(images), device=images.labels.device)
         if self.options.captions == "folder":
-            stored = token.StoredCaptions(images, self.module.text.tokenize)
-            return stored.draw(index, torch.zeros_like(index)), [*dict.fromkeys(stored.texts)]
+            stored = self._stored(images)
+            drawn = stored.draw(index, torch.zeros_like(index))
+            return drawn._replace(subject=drawn.caption), [*dict.fromkeys(stored.texts)]
         plain = torch.tensor(self.book.plain, device=index.device)
         drawn = self.held_out.draw(plain[images.labels], index)
         return drawn, [*dict.fromkeys(self.held_out.texts)]
@@ -268,7 +281,7 @@ class ContrastiveTask(Task):
         unseen = torch.tensor(self.book.unseen, device=images.labels.device)
         place = torch.arange(len(images), device=images.labels.device)
         wanted = {
-            "seen": self.trained.choose(images.labels, place),
+            "seen": self._subject_of(images.labels, place),
             "unseen": unseen[images.labels],
         }
         outputs: Outputs = {}

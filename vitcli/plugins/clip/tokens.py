@@ -15,8 +15,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vitcli.core.data.source import Images
-from vitcli.plugins.clip.captions import CaptionBook, Variants
 from vitcli.runner.data.extras import ExtraReader, refuse_pictures
 from vitcli.runner.errors import InputError
 from vitcli.runner.report.tables import csv_lines
@@ -85,53 +83,34 @@ class Drawn(NamedTuple):
     tokens: Tensor
     """(B, L) int64"""
     caption: Tensor
-    """(B,) int64; equal captions have equal numbers."""
+    """(B,) int64; equal captions have equal numbers, from 0 in the order of the texts."""
     subject: Tensor
     """(B,) int64: what the caption says."""
 
 
-def number_texts(texts: Sequence[str]) -> Tensor:
-    """Return a number for each text; equal texts have equal numbers, from 0 in order."""
-    numbers: dict[str, int] = {}
-    return torch.tensor([numbers.setdefault(text, len(numbers)) for text in texts])
+class Captions:
+    """The captions of subjects or of images, by default on the device of the model."""
 
-
-class GeneratedCaptions:
-    def __init__(self, book: CaptionBook, variants: Variants, to_tokens: ToTokens) -> None:
-        self.texts = [text for row in variants for text in row]
-        self.count = len(variants[0])
-        self.tokens = to_tokens(self.texts)  # (S V, L)
-        device = self.tokens.device
-        self.numbers = number_texts(self.texts).to(device)
-        self.subjects = torch.tensor(book.subjects, device=device)  # (K, choices)
-
-    def choose(self, labels: Tensor, choice: Tensor) -> Tensor:
-        """Return a subject of each class, (B,), from any non-negative integers ``choice``."""
-        return self.subjects[labels, choice % self.subjects.shape[1]]
-
-    def draw(self, subject: Tensor, variant: Tensor) -> Drawn:
-        """Return a caption of each subject, from any non-negative integers ``variant``."""
-        place = subject * self.count + variant % self.count
-        return Drawn(self.tokens[place], self.numbers[place], subject)
-
-
-class StoredCaptions:
-    """The captions that belong to images (``Images.extra``)."""
-
-    def __init__(self, images: Images, to_tokens: ToTokens) -> None:
-        rows = read_texts(images.extra["caption"].cpu())
-        device = images.labels.device
+    def __init__(
+        self,
+        rows: Sequence[Sequence[str]],
+        to_tokens: ToTokens,
+        device: torch.device | None = None,
+    ) -> None:
         counts = torch.tensor([len(row) for row in rows])
         self.texts = [text for row in rows for text in row]
-        self.counts = counts.to(device)  # (N,)
-        self.starts = (counts.cumsum(0) - counts).to(device)
         self.tokens = to_tokens(self.texts).to(device)
-        self.numbers = number_texts(self.texts).to(device)
+        device = self.tokens.device
+        self.counts = counts.to(device)
+        self.starts = (counts.cumsum(0) - counts).to(device)
+        numbers: dict[str, int] = {}
+        numbered = [numbers.setdefault(text, len(numbers)) for text in self.texts]
+        self.numbers = torch.tensor(numbered, device=device)
 
-    def draw(self, index: Tensor, variant: Tensor) -> Drawn:
-        """Return a caption of each image, from any non-negative integers ``variant``."""
-        place = self.starts[index] + variant % self.counts[index]
-        return Drawn(self.tokens[place], self.numbers[place], self.numbers[place])
+    def draw(self, row: Tensor, variant: Tensor) -> Drawn:
+        """Return a caption of each row, from any non-negative integers ``variant``."""
+        place = self.starts[row] + variant % self.counts[row]
+        return Drawn(self.tokens[place], self.numbers[place], row)
 
 
 CAPTIONS = "captions.csv"

@@ -63,9 +63,7 @@ def decide(
     adopt: Annotated[
         bool, Option("--adopt", help="Make the change the best of the campaign, if it won.")
     ] = False,
-    show: Annotated[
-        bool, Option("--report", help="Show the ideas of a campaign, and write its page.")
-    ] = False,
+    show: Annotated[bool, Option("--report", help="Show the ideas of a campaign.")] = False,
     claim: Annotated[
         bool,
         Option("--claim", help="Compare best and start on new seeds and the test images, once."),
@@ -121,16 +119,18 @@ def decide(
     trainings = {"--dry-run": dry_run, "--engine": engine != LOCAL, "--gpus": gpus, **fields}
     for option, value in trainings.items():
         exclude({"--csv": results, "--report": show, option: value})
-    columns = {"score": score, "variant": variant, "seed": paired_by}
-    reading = {**columns, "unit": unit, "lower_is_better": lower_is_better}
+    reading: dict[str, Any] = {"score": score, "variant": variant, "seed": paired_by}
+    reading |= {"unit": unit, "lower_is_better": lower_is_better}
     if results is not None:
-        choices = {**reading, "baseline": against, "margin": margin}
-        judge_file(results, change, choices, max_seeds, command, form)
+        from vitcli.plugins.decide.csv_file import judge
+
+        reading |= {"baseline": against, "margin": margin}
+        report_decision(*judge(results, change, max_seeds, reading, command, say), form)
         return
     if any(value is not None for value in reading.values()):
         raise ConfigError("options of columns and scores say how to read a file; add --csv FILE")
-    from vitcli.cli.chosen import collect_changes
     from vitcli.plugins.decide.ideas import OPTIONS, Call
+    from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.run.folder import named_folder
 
     call = Call(
@@ -145,15 +145,16 @@ def decide(
         on_message=say,
     )
     if show:
-        from vitcli.plugins.decide.page import report
+        from vitcli.plugins.decide.report import report
 
-        emit_report(report(*call.existing()), form)
+        folder, known = call.existing()
+        emit_report(report(folder.name, known), form)
         return
     if not (sets or change or claim):
         raise ConfigError("name a change: -s FIELD=VALUE, an experiment, or --csv FILE")
     if not dry_run:
         check_engine(engine, options.jobs, gpus)
-    pairs = call.claim() if claim else call.compare(change, collect_changes(sets, {})[0])
+    pairs = call.claim() if claim else call.compare(change, parse_sets(sets))
     if dry_run:
         emit_report(plan_of(pairs, options), form)
         return
@@ -161,20 +162,19 @@ def decide(
     if pairs.idea.adopted:
         say(f"adopted: {pairs.idea.name}")
     decision = pairs.idea.decision(pairs.campaign.max_seeds)
-    report_decision(pairs.idea.name, pairs.name_of_best, decision, pairs.campaign.metric, form)
+    names = pairs.idea.name, pairs.name_of_best
+    report_decision(*names, decision, pairs.campaign.metric, (), form)
 
 
 def train(pairs: "Comparison", options: "Options", engine: str, gpus: float | None) -> None:
     from vitcli.cli.trials import display
     from vitcli.plugins.decide.pairs import THREADS, compare
-    from vitcli.runner.files import make_output_folder
     from vitcli.runner.study.plan import worker_count
     from vitcli.runner.train.events import TrialEvent
 
     if pairs.idea.is_final:
         compare(pairs, options, ignore_message)
         return
-    make_output_folder(pairs.root)
     elsewhere = ENGINES[engine].train
     if elsewhere and not load_target(elsewhere)(pairs.root, THREADS, options, gpus):
         raise Exit(PartlyError.exit_code)
@@ -197,37 +197,13 @@ def train(pairs: "Comparison", options: "Options", engine: str, gpus: float | No
         compare(pairs, options, on_event)
 
 
-def judge_file(
-    path: Path,
-    change: str | None,
-    choices: dict[str, Any],
-    max_seeds: int | None,
-    command: str,
-    form: str,
-) -> None:
-    from vitcli.plugins.decide.csv_file import judge
-    from vitcli.plugins.table.results_file import Choices, read_text
-    from vitcli.runner.report.tables import csv_text
-
-    document, unused, seeds = read_text(
-        csv_text(path), str(path), Choices.of(**choices), command, in_file_order=True
-    )
-    if unused:
-        say(f"not used: {', '.join(unused)}")
-    name, decision, notes = judge(document, change, max_seeds, choices["margin"], seeds)
-    if document.origin:
-        say(document.origin.reading)
-    best, metric = document.rows[0].variant, document.headline
-    report_decision(name, best, decision, metric, form, notes)
-
-
 def report_decision(
     change: str,
     best: str,
     decision: "Decision",
     metric: "Metric",
+    notes: Sequence[str],
     form: str,
-    notes: Sequence[str] = (),
 ) -> None:
     """End with the exit code of a verdict, which is no error."""
     mean, shown = decision.mean, "not known yet"

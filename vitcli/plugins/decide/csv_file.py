@@ -1,26 +1,43 @@
-"""The verdict on two variants of a document whose trials any program has trained."""
+"""The verdict on two variants of a CSV file whose trials any program has trained."""
 
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+from vitcli.core.metric import Metric
 from vitcli.plugins.decide import rule
+from vitcli.plugins.table.results_file import Choices, read_text
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.study.result import Contrast, StudyResult, VariantResult
+from vitcli.runner.report.tables import csv_text
+from vitcli.runner.study.result import Contrast, VariantResult
 from vitcli.runner.study.statistics import scores
-from vitcli.runner.text import printable
+from vitcli.runner.text import Listener, printable
 
 ABOUT_IMAGES = "the verdict is about the images of these scores; predictions would tell of new ones"
 
 
 def judge(
-    document: StudyResult,
+    path: Path,
     change: str | None,
     max_seeds: int | None,
-    margin: float | None,
-    names: Mapping[int, str],
-) -> tuple[str, rule.Decision, list[str]]:
-    """Return the name of the change, the verdict and notes; seeds have the given names."""
+    reading: Mapping[str, Any],
+    command: str,
+    on_message: Listener,
+) -> tuple[str, str, rule.Decision, Metric, list[str]]:
+    """Return the names of change and best, the verdict, the score's metric, and notes.
+
+    ``reading`` are fields of the ``Choices`` of ``vitcli table``.
+    """
+    choices = Choices.of(**reading)
+    document, unused, names = read_text(
+        csv_text(path), str(path), choices, command, in_file_order=True
+    )
+    if unused:
+        on_message(f"not used: {', '.join(unused)}")
+    if document.origin:
+        on_message(document.origin.reading)
     best, row = document.rows[0], _row(document.rows[1:], change)
     if document.folds:
         raise ConfigError(
@@ -36,24 +53,27 @@ def judge(
     decision = rule.decide(
         [sign * (ours[seed] - theirs[seed]) for seed in complete],
         most=max_seeds or rule.MOST,
-        margin=margin,
+        margin=choices.margin,
         image_variance=images,
     )
     notes = [] if images else [ABOUT_IMAGES]
-    if not decision.is_final and gap is not None and gap in _diverged(best):
-        raise InputError(
-            f"{best.variant} diverged with seed {names[gap]}, so a comparison means nothing"
-        )
-    if not decision.is_final and gap in _diverged(row):
-        decision = dataclasses.replace(decision, verdict="diverged")
     if not decision.is_final:
         needed = f"a seed after {names[seeds[-1]]}" if gap is None else f"seed {names[gap]}"
-        notes.append(f"one more pair is needed, in the order of the seeds: {needed}")
-    return row.variant, decision, notes
-
-
-def _diverged(row: VariantResult) -> list[int]:
-    return [trial.seed for trial in row.trials if trial.state == "diverged"]
+        diverged = [
+            side.variant
+            for side in (best, row)
+            for trial in side.trials
+            if (trial.seed, trial.state) == (gap, "diverged")
+        ]
+        if best.variant in diverged:
+            raise InputError(
+                f"{best.variant} diverged with {needed}, so a comparison means nothing"
+            )
+        if diverged:
+            decision = dataclasses.replace(decision, verdict="diverged")
+        else:
+            notes.append(f"one more pair is needed, in the order of the seeds: {needed}")
+    return row.variant, best.variant, decision, headline, notes
 
 
 def _row(others: Sequence[VariantResult], change: str | None) -> VariantResult:

@@ -9,14 +9,7 @@ from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.decide import rule
-from vitcli.plugins.decide.ledger import (
-    METRIC,
-    Campaign,
-    Idea,
-    Side,
-    read,
-    refuse_other_margin,
-)
+from vitcli.plugins.decide.ledger import METRIC, Campaign, Idea, Side, read
 from vitcli.plugins.decide.pairs import Comparison
 from vitcli.runner.engines.drivers import LOGS
 from vitcli.runner.errors import ConfigError, InputError
@@ -27,15 +20,12 @@ from vitcli.runner.experiment.yaml_text import Places, format_value
 from vitcli.runner.files import sha256
 from vitcli.runner.run.folder import RUNS
 from vitcli.runner.study.definition import Variant, refuse_equal
+from vitcli.runner.study.from_python import FIELDS
 from vitcli.runner.text import portable
 
 CALL = "decide"
 """The place of what no option sets, for messages."""
-OPTIONS = {
-    "data.name": "--data",
-    "train.epochs": "--epochs",
-    "train.limit_batches": "--limit-batches",
-}
+OPTIONS = {field: f"--{name.replace('_', '-')}" for name, field in FIELDS.items()}
 VAL_SPLIT = 0.2
 """Share of the training images that decide in a campaign whose experiment keeps none."""
 
@@ -61,13 +51,12 @@ class Call:
         rule.check((), rule.MOST if self.max_seeds is None else self.max_seeds, self.margin)
 
     def existing(self) -> tuple[Path, Campaign]:
-        campaign = read(self.folder) if self.folder else None
-        if campaign is None or self.folder is None:
-            raise InputError(
-                f"no campaign {self.folder or ''}; begin one: vitcli decide -s FIELD=VALUE"
-                " --campaign NAME --against EXPERIMENT"
-            )
-        return self.folder, campaign
+        if self.folder and (campaign := read(self.folder)):
+            return self.folder, campaign
+        raise InputError(
+            f"no campaign {self.folder or ''}; begin one: vitcli decide -s FIELD=VALUE"
+            " --campaign NAME --against EXPERIMENT"
+        )
 
     def compare(self, experiment: str | None, changes: Mapping[str, Any]) -> Comparison:
         """Return the comparison of a change: an experiment, changed fields or both."""
@@ -81,42 +70,30 @@ class Call:
         campaign = (read(self.folder) if self.folder else None) or self._begin()
         texts = [f"{field}={format_value(portable(value))}" for field, value in changes.items()]
         name = " ".join(filter(None, [Path(experiment or "").stem, *texts]))
-        if repeated := self._adopted_before(campaign, experiment, changes):
-            return Comparison(root=self.existing()[0], campaign=campaign, idea=repeated, specs=())
         best = campaign.best
         fields = {**({} if experiment else best.changes), **changes}
-        change = (name, experiment or best.experiment, fields)
-        sides, specs = self._sides(campaign, best, change)
-        folder = self.folder or _folder_of(sides)
+        change, spec = _load(experiment or best.experiment, fields, campaign.typed)
+        digest = sha256(json.dumps([best.config_hash, change.config_hash]).encode())[:8]
+        folder = self.folder or RUNS / f"{CALL}-{Path(best.experiment).stem}-{digest}"
         campaign = read(folder) or campaign
-        self._refuse_other(campaign, folder, sides[0])
-        idea = campaign.idea(name, sides[0], self.margin, self.command)
+        adopted = next((idea for idea in reversed(campaign.ideas) if idea.adopted), None)
+        if adopted and (adopted.name, adopted.side) == (name, change):
+            idea, specs = adopted, list[ExperimentSpec]()
+        else:
+            campaign.refuse_other_weights(change)
+            specs = self._specs(campaign, campaign.best, name, spec)
+            idea = campaign.idea(name, change, self.margin, self.command)
+        self._refuse_other(campaign, folder, idea)
         return Comparison(
             root=folder, campaign=campaign, idea=idea, specs=specs, adopts=self.adopts
         )
-
-    def _adopted_before(
-        self, campaign: Campaign, experiment: str | None, changes: Mapping[str, Any]
-    ) -> Idea | None:
-        """Return the idea that is the best now if this is the command that adopted it."""
-        last = next((idea for idea in reversed(campaign.ideas) if idea.adopted), None)
-        if last is None or not self.folder:
-            return None
-        fields = {**({} if experiment else last.against.changes), **changes}
-        side, _ = _load(experiment or last.against.experiment, fields, campaign.typed)
-        if side != last.side:
-            return None
-        self._refuse_other(campaign, self.folder, side)
-        refuse_other_margin(last, self.margin)
-        return last
 
     def claim(self) -> Comparison:
         """Return the comparison of the best with the start on the test images."""
         folder, campaign = self.existing()
         claim = campaign.claim(self.command)
-        change = (claim.name, claim.side.experiment, claim.side.changes)
-        sides, specs = self._sides(campaign, campaign.start, change)
-        self._refuse_edited(sides[0], claim.side)
+        spec = self._load_again(campaign, claim.side)
+        specs = self._specs(campaign, campaign.start, claim.name, spec)
         return Comparison(root=folder, campaign=campaign, idea=claim, specs=specs, is_claim=True)
 
     def _begin(self) -> Campaign:
@@ -141,48 +118,49 @@ class Call:
             **{field: getattr(metric, field) for field in METRIC},
         )
 
-    def _sides(
-        self, campaign: Campaign, best: Side, change: tuple[str, str, Mapping[str, Any]]
-    ) -> tuple[list[Side], list[ExperimentSpec]]:
-        """Return the sides and the specifications of a change and of the best."""
-        variants, sides = [], []
-        sought = (campaign.name_of(best), best.experiment, best.changes)
-        for name, experiment, fields in (sought, change):
-            side, spec = _load(experiment, fields, campaign.typed)
-            sides.append(side)
-            spec = with_seed(spec, 0)  # each pair has a seed of its own
-            variants.append(Variant(name=name, changes=dict(fields), settings=(({}, spec),)))
-        self._refuse_edited(sides[0], best)
-        campaign.refuse_other_weights(sides)
+    def _specs(
+        self, campaign: Campaign, best: Side, name: str, change: ExperimentSpec
+    ) -> list[ExperimentSpec]:
+        """Return the specifications of a change and of the best."""
+        named = (campaign.name_of(best), self._load_again(campaign, best)), (name, change)
+        variants = [  # each pair has a seed of its own
+            Variant(name=name, changes={}, settings=(({}, with_seed(spec, 0)),))
+            for name, spec in named
+        ]
         refuse_equal(variants, Places((), CALL))
-        return sides[::-1], [variant.spec for variant in variants[::-1]]
+        return [variant.spec for variant in variants[::-1]]
 
-    def _refuse_edited(self, side: Side, known: Side) -> None:
-        if side != known:
+    def _load_again(self, campaign: Campaign, side: Side) -> ExperimentSpec:
+        now, spec = _load(side.experiment, side.changes, campaign.typed)
+        if now != side:
             raise InputError(
-                f"{known.experiment} was edited since the campaign in {self.folder} began; restore"
+                f"{side.experiment} was edited since the campaign in {self.folder} began; restore"
                 " it, or begin another campaign"
             )
+        campaign.refuse_other_weights(now)
+        return spec
 
-    def _refuse_other(self, campaign: Campaign, folder: Path, change: Side) -> None:
+    def _refuse_other(self, campaign: Campaign, folder: Path, idea: Idea) -> None:
         """Refuse a folder of something else, and options that were fixed before the first pair."""
         is_other_split = (campaign.split == "val") != self.is_campaign
-        others = [idea for idea in campaign.ideas if idea.side != change and not self.is_campaign]
+        has_others = any(other.side != idea.side for other in campaign.ideas)
         is_new = read(folder) is None and folder.exists()
         foreign = {path.name for path in folder.iterdir()} - {LOGS} if is_new else ()
-        if is_other_split or others or foreign:
+        if is_other_split or (has_others and not self.is_campaign) or foreign:
             raise ConfigError(
                 f"{folder}: holds something else; for several ideas, type --campaign NAME"
             )
         fixed = {
             "--against": (self.against, campaign.start.experiment),
             "--max-seeds": (self.max_seeds, campaign.max_seeds),
+            "--margin": (self.margin, idea.margin),
             **{name: (value, campaign.typed.get(name)) for name, value in self.typed.items()},
         }
         for option, (value, before) in fixed.items():
             if value not in (None, before):
+                began = "none" if before is None else before
                 raise ConfigError(
-                    f"{option} was fixed before the first pair, at {before}; leave the option out"
+                    f"{option} was fixed before the first pair, at {began}; leave the option out"
                 )
 
 
@@ -198,9 +176,3 @@ def _load(
         init_sha256=weights_at_hand(spec.train.init) if spec.train.init else "",
     )
     return side, spec
-
-
-def _folder_of(sides: list[Side]) -> Path:
-    change, best = sides
-    digest = sha256(json.dumps([best.config_hash, change.config_hash]).encode())[:8]
-    return RUNS / f"{CALL}-{Path(best.experiment).stem}-{digest}"

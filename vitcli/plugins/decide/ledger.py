@@ -1,7 +1,7 @@
 """The ledger of a campaign: each idea that was tried, in order, and what came of it. No torch."""
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -122,12 +122,6 @@ class Campaign(Spec):
             (idea.first_seed + self.max_seeds for idea in self.ideas + self.claims), default=0
         )
 
-    @property
-    def floor(self) -> SeedVariance | None:
-        done = [self.differences(idea) for idea in self.ideas if idea.is_final]
-        pooled = pool_seed_variance(done)
-        return pooled if pooled and pooled.freedom >= MIN_FLOOR else None
-
     def differences(self, idea: Idea) -> list[float]:
         sign = 1 if self.higher_is_better else -1
         return [sign * (change - best) for change, best in idea.scores]
@@ -153,31 +147,28 @@ class Campaign(Spec):
         A new best has seeds that nothing has used; all ideas against it share them.
         """
         known = [idea for idea in reversed(self.ideas) if idea.against == self.best]
-        same = next((idea for idea in known if idea.side == side), None)
-        if same:
-            refuse_other_margin(same, margin)
+        if same := next((idea for idea in known if idea.side == side), None):
             return same
-        floor = self.floor
+        floor = pool_seed_variance([self.differences(done) for done in self.ideas if done.is_final])
         return Idea(
             name=name,
             side=side,
             against=self.best,
             first_seed=known[0].first_seed if known else self.unused_seed,
             margin=margin,
-            floor=(floor.value, floor.freedom) if floor else None,
+            floor=(floor.value, floor.freedom) if floor and floor.freedom >= MIN_FLOOR else None,
             command=command,
         )
 
-    def refuse_other_weights(self, sides: Iterable[Side]) -> None:
+    def refuse_other_weights(self, side: Side) -> None:
         """Refuse a configuration whose run in ``train.init`` was trained again since its scores."""
-        known = [self.start, *(side for idea in self.ideas for side in (idea.side, idea.against))]
-        for side in sides:
-            stored = {other.init_sha256 for other in known if other == side} - {""}
-            if side.init_sha256 and stored - {side.init_sha256}:
-                raise InputError(
-                    f"{side.experiment}: the weights of its train.init are not those of the earlier"
-                    " trainings of this campaign; restore that run, or begin another campaign"
-                )
+        known = [other for idea in self.ideas for other in (idea.side, idea.against)]
+        stored = {other.init_sha256 for other in known if other == side} - {""}
+        if side.init_sha256 and stored - {side.init_sha256}:
+            raise InputError(
+                f"{side.experiment}: the weights of its train.init are not those of the earlier"
+                " trainings of this campaign; restore that run, or begin another campaign"
+            )
 
     def claim(self, command: str) -> Idea:
         """Return the comparison of the best with the start, or the one that there is.
@@ -216,12 +207,8 @@ class Campaign(Spec):
             image_variance=image_variance,
             alpha=idea.alpha,
         )
-        return idea.replace(
-            scores=idea.scores[: decision.pairs],
-            verdict=decision.verdict,
-            mean=decision.mean,
-            interval=decision.interval,
-        )
+        decided = {field: getattr(decision, field) for field in ("verdict", "mean", "interval")}
+        return idea.replace(scores=idea.scores[: decision.pairs], **decided)
 
     def with_idea(self, idea: Idea, *, is_claim: bool = False) -> "Campaign":
         """Return the campaign with a new state of an idea or of a claim."""
@@ -249,12 +236,6 @@ class Campaign(Spec):
             )
         facts = {"precision": precision, "data_hash": data_hash or self.data_hash}
         return self.model_copy(update=facts)
-
-
-def refuse_other_margin(idea: Idea, margin: float | None) -> None:
-    if margin not in (None, idea.margin):
-        began = idea.margin or "no margin"
-        raise ConfigError(f"this comparison began with {began}; leave out --margin")
 
 
 def read(root: Path) -> Campaign | None:

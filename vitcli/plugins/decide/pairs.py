@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,7 @@ from vitcli.runner.engines.drive import Drive, error_of
 from vitcli.runner.engines.drivers import join_drivers, other_drivers, prepare_folder
 from vitcli.runner.errors import ConfigError, InputError, PartlyError
 from vitcli.runner.evaluate.teacher import with_seed, with_teacher
+from vitcli.runner.files import make_output_folder
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.definition import Trial, hashed_trial
@@ -70,12 +72,14 @@ class Comparison:
     def record(self, trial: Trial) -> RunRecord:
         return trial_state(trial, RunDir(self.root / trial.folder), THREADS, split=self.split)
 
-    def score(self, trial: Trial) -> float | None:
-        """Return a score in the unit of the table; None without a result."""
+    def outcome(self, trial: Trial) -> float | str | None:
+        """Return the score in the unit of the table, or why it diverged; None without a result."""
         known = self.campaign.score_of(trial.config_hash, trial.spec.seed)
         if self.split == "val" and known is not None:
             return known
         record = self.record(trial)
+        if record.state == "diverged":
+            return record.reason
         value = record.number(f"{self.split}_{self.row.headline.name}")
         if record.state != "finished" or value is None:
             return None
@@ -83,35 +87,27 @@ class Comparison:
         return record.headline.scale * value
 
     def wanted(self) -> Iterator[str]:
-        """Yield the folders of the trainings without a result, in the order of their seeds."""
-        for trial in self.trials():
-            if self.score(trial) is None and not self.why_diverged(trial):
-                yield trial.folder
-
-    def why_diverged(self, trial: Trial) -> str:
-        record = self.record(trial)
-        return record.reason if record.state == "diverged" else ""
+        """Return the folders of the trainings without a result, in the order of their seeds."""
+        return (trial.folder for trial in self.trials() if self.outcome(trial) is None)
 
     def look(self) -> None:
         """Take up new pairs and the verdict on all so far; record them."""
         if self.idea.is_final:
             return
         scores = list[tuple[float, float]]()
-        has_diverged = False
         for pair in self.pairs():
-            change, best = map(self.score, pair)
-            if change is None or best is None:
-                has_diverged = bool(self.why_diverged(pair[0]))
-                if reason := self.why_diverged(pair[1]):
-                    raise InputError(
-                        f"the best so far diverged with seed {pair[1].spec.seed} ({reason}), so no"
-                        " comparison with it means anything; begin another campaign"
-                    )
+            change, best = map(self.outcome, pair)
+            if isinstance(best, str):
+                raise InputError(
+                    f"the best so far diverged with seed {pair[1].spec.seed} ({best}), so no"
+                    " comparison with it means anything; begin another campaign"
+                )
+            if best is None or change is None or isinstance(change, str):
                 break
             scores.append((change, best))
         images = self.image_variance(len(scores))
         idea = self.campaign.decide(self.idea.replace(scores=tuple(scores)), images)
-        if has_diverged and not idea.is_final:
+        if isinstance(change, str) and not idea.is_final:
             idea = idea.replace(verdict="diverged")
         if len(idea.scores) > len(self.idea.scores) or idea.is_final:
             self.save(idea)
@@ -151,15 +147,14 @@ class Comparison:
         """Write a new idea into the ledger, with seeds that no other process takes."""
 
         def change(campaign: Campaign) -> Campaign:
-            asked, idea = self.idea, campaign.find(self.idea.key)
-            if idea is None and self.is_claim:
-                idea = campaign.claim(asked.command)
-            elif idea is None:
-                idea = campaign.idea(asked.name, asked.side, asked.margin, asked.command)
-            if idea.key[:2] != asked.key[:2]:
+            asked = self.idea
+            if self.is_claim:
+                self.idea = campaign.claim(asked.command)
+            else:
+                self.idea = campaign.idea(asked.name, asked.side, asked.margin, asked.command)
+            if self.idea.key[:2] != asked.key[:2]:
                 raise ConfigError("the best so far is another one now; type the command again")
-            self.idea = idea
-            return campaign.with_idea(idea, is_claim=self.is_claim)
+            return campaign.with_idea(self.idea, is_claim=self.is_claim)
 
         self._update(change)
 
@@ -205,16 +200,11 @@ class PairDrive(Drive):
         self.failed: Ended | None = None
         self._begun: set[str] = set()
 
-    def more(self) -> Sequence[str]:
+    def more(self, count: int = 1) -> Sequence[str]:
         wanted = () if self.pairs.idea.is_final else self.pairs.wanted()
-        folder = next((folder for folder in wanted if folder not in self._begun), None)
-        if folder is None:
-            return []
-        self._begun.add(folder)
-        return [folder]
-
-    def first(self) -> list[str]:
-        return [folder for _ in range(self.setup.count) for folder in self.more()]
+        folders = [*islice((folder for folder in wanted if folder not in self._begun), count)]
+        self._begun.update(folders)
+        return folders
 
     def end(self, found: TrialEvent) -> None:
         if isinstance(found.event, Ended) and found.event.state == "failed":
@@ -241,6 +231,7 @@ def compare(pairs: Comparison, options: Options, on_event: OnEvent) -> None:
     refuse_other_precision(pairs, options)
     for spec in pairs.specs:
         with_teacher(spec)
+    make_output_folder(pairs.root)
     pairs.begin()
     with join_drivers(pairs.root) as driver:
         pairs.look()
@@ -248,7 +239,7 @@ def compare(pairs: Comparison, options: Options, on_event: OnEvent) -> None:
             return
         pairs.prepare(options, driver, on_event)
         drive = PairDrive(pairs, options, driver, on_event)
-        drive.run(drive.first())
+        drive.run(drive.more(drive.setup.count))
     idea = pairs.idea
     if not idea.is_final:
         if drive.failed:

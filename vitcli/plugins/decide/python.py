@@ -104,7 +104,6 @@ def of_experiments(
     is_fields = isinstance(change, Mapping)
     pairs = call.compare(None if is_fields else str(change), plain(change) if is_fields else {})
     if not pairs.idea.is_final:
-        make_output_folder(pairs.root)
         chosen = Options(**options, command=call.command)
         compare(pairs, chosen, reporter(on_message, pairs.row))
     return pairs.idea.decision(pairs.campaign.max_seeds)

@@ -122,8 +122,9 @@ def decide(
             below, above = error.interval(level(pairs, most, alpha))
             low, high = max(low, below), min(high, above)
             half = error.interval(level(pairs, most, 2 * alpha))
-            inside = margin is not None and -margin < half[0] and half[1] < margin
-            verdict = _verdict(low, high, is_inside=inside)
+            is_inside = margin is not None and -margin < half[0] and half[1] < margin
+            if low <= high and (is_inside or low > 0 or high < 0):  # looks may contradict
+                verdict = "equivalent" if is_inside else "better" if low > 0 else "worse"
             is_hopeless = pairs >= FUTILE_AT and _is_futile(error, pairs, most, alpha)
         if verdict == "more pairs" and margin is None and is_hopeless:
             verdict = "unlikely to be better"
@@ -143,16 +144,6 @@ def decide(
         interval=(float(low), float(high)) if np.isfinite(low) else None,
         alpha=alpha,
     )
-
-
-def _verdict(low: float, high: float, *, is_inside: bool) -> Verdict:
-    if low > high:
-        return "more pairs"  # the looks contradict each other
-    if is_inside:
-        return "equivalent"
-    if low > 0:
-        return "better"
-    return "worse" if high < 0 else "more pairs"
 
 
 def _error(

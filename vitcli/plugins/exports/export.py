@@ -7,7 +7,6 @@ import copy
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from vitcli.core.spec import DATA_SETS, FAMILIES, ExperimentSpec
 from vitcli.plugins.exports.recipe import STEPS
 from vitcli.plugins.weights import tensors as weights
 from vitcli.runner.data.deep import depth_fields
-from vitcli.runner.errors import CheckError, ConfigError, InputError
+from vitcli.runner.errors import CheckError, ConfigError, InputError, require_packages
 from vitcli.runner.evaluate.weights import final_step, load_model
 from vitcli.runner.files import (
     commit,
@@ -307,14 +306,6 @@ FORMATS = {
 }
 
 
-def require_packages(option: str, form: Format) -> None:
-    if missing := [package for package in form.packages if find_spec(package) is None]:
-        raise ConfigError(
-            f"{option} needs the package {missing[0]}; in the checkout, type:"
-            f" pip install '.[{form.extra}]'"
-        )
-
-
 def load_trained(run: RunDir) -> TrainedModel:
     return TrainedModel(run=run, spec=run.spec(), encoder=load_model(run, step=final_step(run)))
 
@@ -330,7 +321,7 @@ def export_run(
     form = FORMATS[name]
     run_name = run.path.name if Path(run.name).is_absolute() else run.name
     path = file or Path(run_name.replace("/", "-") + form.suffix)
-    require_packages(f"--format {name}", form)
+    require_packages(f"--format {name}", form.packages, form.extra)
     if path.suffix != form.suffix:
         raise ConfigError(f"-o {path}: the file of --format {name} ends with {form.suffix}")
     require_utf8(path)

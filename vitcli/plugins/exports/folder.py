@@ -12,7 +12,7 @@ from PIL import Image
 from vitcli.plugins.exports import export, recipe
 from vitcli.runner.data.deep import depth_fields
 from vitcli.runner.data.pictures import ORIENTATION, decode, quiet_pillow
-from vitcli.runner.errors import CheckError, ConfigError
+from vitcli.runner.errors import CheckError, ConfigError, require_packages
 from vitcli.runner.files import commit, make_output_folder, require_utf8, scratch_folder, sha256
 from vitcli.runner.run.folder import RunDir
 
@@ -46,19 +46,16 @@ def export_folder(run: RunDir, folder: Path, *, check: bool = True) -> dict[str,
     """
     form, card = export.FORMATS["onnx"], export.FORMATS["card"]
     for needed in (form, card):
-        export.require_packages("--to", needed)
+        require_packages("--to", needed.packages, needed.extra)
     require_utf8(folder)
     model = export.load_trained(run)
     names, steps = model.spec.data.class_names, model.preprocessing()
-    if fields := depth_fields(model.spec.data):
+    can_read = model.classifies and names and model.spec.data.mean and recipe.can_follow(steps)
+    if (fields := depth_fields(model.spec.data)) or not can_read:
+        unread = f"does not read pictures with data.{min(fields)}" if fields else ""
         raise ConfigError(
-            f"{run.name}: --to does not read pictures with data.{min(fields)}; for other programs,"
-            f" type: {run.command('export --format onnx')}"
-        )
-    if not (model.classifies and names and model.spec.data.mean and recipe.can_follow(steps)):
-        raise ConfigError(
-            f"{run.name}: --to takes a model that classifies grey or RGB pictures; for other"
-            f" programs, type: {run.command('export --format onnx')}"
+            f"{run.name}: --to {unread or 'takes a model that classifies grey or RGB pictures'};"
+            f" for other programs, type: {run.command('export --format onnx')}"
         )
     logits = probability = None
     with scratch_folder() as scratch, torch.no_grad():

@@ -34,7 +34,7 @@ from vitcli.core.ranks import gather
 from vitcli.core.spec import ExperimentSpec, VitSpec
 from vitcli.core.spec.rows import make
 from vitcli.core.spec.slots import INITS
-from vitcli.core.torch_use import without_autocast
+from vitcli.core.torch_use import evaluating, without_autocast
 from vitcli.plugins.fusion.sounds import (
     SHAPE,
     content_keys,
@@ -393,16 +393,14 @@ class Fusion(Task):
         ``image_logits`` and ``sound_logits`` are those without the other modality. With a
         contrastive loss there are ``image`` and ``sound`` (N, 64), the places in the joint space.
         """
-        was_training = module.training
-        module.eval()
         found: dict[str, list[Tensor]] = {"labels": []}
         size = 0
-        for batch in self.eval_batches(images):
-            size = max(size, len(batch["images"]))
-            for name, values in self._evaluate(module, batch, size).items():
-                found.setdefault(name, []).append(values)
-            found["labels"].append(batch["targets"])
-        module.train(was_training)
+        with evaluating(module):
+            for batch in self.eval_batches(images):
+                size = max(size, len(batch["images"]))
+                for name, values in self._evaluate(module, batch, size).items():
+                    found.setdefault(name, []).append(values)
+                found["labels"].append(batch["targets"])
         return {name: torch.cat(parts) for name, parts in found.items()}
 
     def _evaluate(self, module: nn.Module, batch: Batch, size: int) -> Outputs:

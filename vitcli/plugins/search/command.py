@@ -1,6 +1,5 @@
 """`vitcli search`: train configurations of a space, and choose the best on validation images."""
 
-from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +13,7 @@ from vitcli.cli.engines import Gpus, Place, check_engine, check_folders, takes_o
 from vitcli.cli.options import exclude, output_option, with_code, with_example
 from vitcli.plugin import load_target
 from vitcli.runner.engines.engine import ENGINES, LOCAL
-from vitcli.runner.errors import ConfigError, PartlyError
+from vitcli.runner.errors import PartlyError, require_packages
 from vitcli.runner.files import make_output_folder
 from vitcli.runner.report.report import DataTable, Report, facts_of, hidden
 from vitcli.runner.text import quantity
@@ -71,10 +70,7 @@ def search(
     chosen = load_search(name, parse_sets(sets))
     if chosen.note:
         say(f"note: {chosen.note}")
-    if find_spec("optuna") is None:
-        raise ConfigError(
-            "a search needs the package optuna; in the checkout, type: pip install '.[search]'"
-        )
+    require_packages("a search", ["optuna"], "search")
     from vitcli.plugins.search.document import (
         make_document,
         validation_score,

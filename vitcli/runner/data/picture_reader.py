@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TypeVar
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from vitcli.core.data.source import DataSet, Images, together
 from vitcli.core.spec import DATA_READERS, DataSpec
-from vitcli.core.spec.data import MOST_PAGES, DataReader
+from vitcli.core.spec.data import MOST_PAGES
 from vitcli.plugin import commands, load_target
 from vitcli.runner.data import arrays
 from vitcli.runner.data.cache import Decoded, array_file, load_or_build
@@ -51,7 +50,7 @@ from vitcli.runner.data.pictures import (
     picture_size,
     quiet_pillow,
 )
-from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.errors import ConfigError, InputError, require_packages
 from vitcli.runner.text import Listener, listed, percent, printable, quantity
 
 Read = TypeVar("Read")
@@ -501,7 +500,9 @@ def _leaks(decoded: Decoded, data: DataSet, groups: Mapping[str, str]) -> tuple[
 
 
 def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
-    row, path = require_packages(name), own_path(name, data_dir)
+    prefix = name.partition(":")[0]
+    row, path = DATA_READERS[prefix], own_path(name, data_dir)
+    require_packages(f"{prefix}:", row.packages, "hub")
     folder = load_target(row.build)(path if row.is_path else str(path))
     if not isinstance(folder, PictureFolder):
         place = Path(str(path) if row.is_path else name)
@@ -511,16 +512,6 @@ def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
     if empty := sorted({group for group in folder.groups if group and not same_group(group)}):
         notes.append(f"note: pictures with the group {printable(empty[0])!r} are in no group")
     return replace(folder, notes=(*folder.notes, *notes))
-
-
-def require_packages(name: str) -> DataReader:
-    prefix = name.partition(":")[0]
-    row = DATA_READERS[prefix]
-    if missing := [package for package in row.packages if find_spec(package) is None]:
-        raise ConfigError(
-            f"{prefix}: needs the package {missing[0]}; in the checkout, type: pip install '.[hub]'"
-        )
-    return row
 
 
 def listed_for(spec: DataSpec, data_dir: Path | None = None) -> PictureFolder:

@@ -19,6 +19,7 @@ from PIL import Image
 from vitcli.runner.data.pictures import Content, content_of, picture_bytes, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import sha256
+from vitcli.runner.limits import allowed_cores
 from vitcli.runner.text import join_words, printable
 
 Buffer = bytes | bytearray | memoryview
@@ -148,7 +149,7 @@ class Classifier:
     def stream(self, pictures: Iterable[Picture]) -> Iterator[Prediction]:
         """Yield the answers in the order of the pictures; only a few are in memory at a time."""
         numbered, count = enumerate(pictures), self.batch_size
-        pool = ThreadPoolExecutor(_num_cores())
+        pool = ThreadPoolExecutor(len(allowed_cores()))
         try:
             start = islice(numbered, AHEAD * count)
             waiting = deque(pool.submit(self._read, *picture) for picture in start)
@@ -226,10 +227,6 @@ def _is_single(pictures: Picture | Iterable[Picture]) -> TypeGuard[Picture]:
 def _softmax(logits: np.ndarray) -> np.ndarray:
     shares: np.ndarray = np.exp(logits - logits.max())
     return shares / shares.sum()
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _content(picture: Picture, name: str) -> Content:
