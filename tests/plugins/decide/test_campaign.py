@@ -475,6 +475,8 @@ def test_a_claim_trains_on_the_test_images(tiny, without_workers):
     vitcli("decide", "-s", "model.depth=3", "--against", "tiny.yaml", "--epochs", 1, *shared)
     won = campaign().ideas[0].replace(verdict="better", adopted=True)
     ledger.update(ROOT, lambda found: found.with_idea(won))
+    for words in (["--epochs", 2], ["--max-seeds", 6]):
+        assert "fixed before" in said(2, "decide", "night", "--claim", *words)
     code, out, _ = vitcli("decide", "night", "--claim", "-j", 1, "--json")
     claim = campaign().claims[0]
     assert (json.loads(out)["against"], claim.first_seed) == ("the start", 5)

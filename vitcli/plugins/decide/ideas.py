@@ -84,6 +84,7 @@ class Call:
             specs = self._specs(campaign, campaign.best, name, spec)
             idea = campaign.idea(name, change, self.margin, self.command)
         self._refuse_other(campaign, folder, idea)
+        self._refuse_fixed(campaign, idea)
         return Comparison(
             root=folder, campaign=campaign, idea=idea, specs=specs, adopts=self.adopts
         )
@@ -92,6 +93,7 @@ class Call:
         """Return the comparison of the best with the start on the test images."""
         folder, campaign = self.existing()
         claim = campaign.claim(self.command)
+        self._refuse_fixed(campaign, claim)
         spec = self._load_again(campaign, claim.side)
         specs = self._specs(campaign, campaign.start, claim.name, spec)
         return Comparison(root=folder, campaign=campaign, idea=claim, specs=specs, is_claim=True)
@@ -141,7 +143,6 @@ class Call:
         return spec
 
     def _refuse_other(self, campaign: Campaign, folder: Path, idea: Idea) -> None:
-        """Refuse a folder of something else, and options that were fixed before the first pair."""
         is_other_split = (campaign.split == "val") != self.is_campaign
         has_others = any(other.side != idea.side for other in campaign.ideas)
         is_new = read(folder) is None and folder.exists()
@@ -150,6 +151,9 @@ class Call:
             raise ConfigError(
                 f"{folder}: holds something else; for several ideas, type --campaign NAME"
             )
+
+    def _refuse_fixed(self, campaign: Campaign, idea: Idea) -> None:
+        """Refuse options that were fixed before the first pair."""
         fixed = {
             "--against": (self.against, campaign.start.experiment),
             "--max-seeds": (self.max_seeds, campaign.max_seeds),
