@@ -392,13 +392,16 @@ def test_a_model_that_returns_what_its_head_returns_is_taken(here, line, returne
 
 
 OUTSIDE = """
+from collections import deque
+from pathlib import Path
+from random import Random
 from vitcli.parts import optimizer
 
 @optimizer
 class Growing(torch.optim.SGD):
     def __init__(self, params, lr=0.1):
         super().__init__(params, lr=lr)
-        self.taken = 0
+        self.taken, self.inner = 0, torch.optim.Adam(self.param_groups)
     def step(self, closure=None):
         %s
         return super().step(closure)
@@ -414,6 +417,14 @@ STATE = """for number, p in enumerate(self.param_groups[0]["params"]):
             self.state[p]["step"] = step + 1
             self.state[p].setdefault("rows", [p.detach().clone()])[0].lerp_(p, 0.5)
             p.grad.mul_(1 / (1 + step)).add_(self.state[p]["rows"][0])"""
+
+
+UNREADABLE = """return super().step(closure)
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, lr=lr)
+        self.rows = (number for number in range(9))
+    def other(self, closure=None):
+        pass"""
 
 
 @pytest.mark.parametrize(
@@ -435,7 +446,12 @@ STATE = """for number, p in enumerate(self.param_groups[0]["params"]):
             "pass",
             "Net.net.drawn",
         ),
+        ("self.kept = {'a', 'b'}, torch.float32, Path('x'), lambda x: x, self", "", "pass", ""),
+        ("self.drawn = Random(0)", " + self.drawn.random() * self.training", "pass", "drawn"),
+        ("", "", UNREADABLE, "Growing.rows an object that cannot be read"),
         ("", "", "self.taken += 1", "Growing.taken"),
+        ("", "", "self.past = deque([*getattr(self, 'past', ()), 1.0], 3)", "Growing.past"),
+        ("", "", "self.inner.step()", "Growing.inner"),
         ("", "", "self.param_groups[0]['d'] = self.param_groups[0].get('d', 1) * 2", "group0.d"),
         ("", "", STATE, ""),
     ],

@@ -3,9 +3,10 @@
 Axes: B batch, N tokens, D embed_dim, h heads, d head_dim, K classes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from vitcli.runner.files import sha256
 
 Shape = tuple[int, ...]
 LONG = 20
+UNREADABLE = "an object that cannot be read"
 OF_VITCLI = {"training", "own_part", "params", "lr", "initial_lr", "defaults", "state"}
 """Attributes of modules and optimizers, and entries of groups, that vitcli sets or restores."""
 
@@ -68,8 +70,8 @@ def own_parts(task: Task) -> Iterator[tuple[str, type, nn.Module]]:
 def state_outside(training: Training) -> dict[str, str]:
     """Return what own parts keep outside of a checkpoint: name -> value, or the hash of a long one.
 
-    Numbers, texts, arrays and generators count, alone or in lists, as attributes of own modules,
-    optimizers and objectives, in the groups of optimizers, and as buffers that are not persistent.
+    These are attributes of own modules, optimizers and objectives, entries in the groups of
+    optimizers, and buffers that are not persistent.
     """
     task, owners = training.task, dict[str, dict[str, Any]]()
     of_torch = (nn.Module(), torch.optim.SGD([torch.zeros(1)], 1.0))
@@ -79,39 +81,68 @@ def state_outside(training: Training) -> dict[str, str]:
             outside = module._non_persistent_buffers_set
             buffers = {name: module._buffers[name] for name in outside}
             owners[name] = vars(module) | buffers
-    for optimizer in filter(_is_own, training.optimizers):
+    for optimizer in training.optimizers:
+        if not _is_own(optimizer, "torch"):
+            continue
         name = type(optimizer).__name__
         owners[name] = vars(optimizer)
         for number, group in enumerate(optimizer.param_groups):
             owners[f"{name}.group{number}"] = group
     if _is_own(task):
         owners[type(task).__name__] = vars(task)
+    tensors = task.module.state_dict(keep_vars=True).values()
+    groups = [group for optimizer in training.optimizers for group in optimizer.param_groups]
+    parts = (task, *task.module.modules(), *training.optimizers)
+    restored = {*map(id, (*parts, *tensors, *groups))}
     return {
-        f"{owner}.{name}": text if len(text) <= LONG else sha256(text.encode())[:8]
+        f"{owner}.{name}": _describe(value, restored)
         for owner, values in owners.items()
         for name, value in values.items()
-        if name not in known and (text := _as_text(value))
+        if name not in known
     }
 
 
-def _is_own(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] not in ("vitcli", "torch")
+def _describe(value: Any, restored: Collection[int]) -> str:
+    try:
+        text = _as_text(value, restored)
+    except Exception:  # own code, or an object such as an iterator
+        return UNREADABLE
+    return text if len(text) <= LONG else sha256(text.encode())[:8]
 
 
-def _as_text(value: Any) -> str:
-    """Return a text that is the same for equal values; empty for an object of another kind."""
-    if value is None or isinstance(value, (bool, int, float, str)):
+def _is_own(value: Any, *others: str) -> bool:
+    return type(value).__module__.partition(".")[0] not in ("vitcli", *others)
+
+
+def _as_text(value: Any, known: Collection[int]) -> str:
+    """Return a text that is the same for equal values; raise an error for what cannot be read.
+
+    ``known`` are the ids of what a checkpoint restores, and of the objects that hold the value.
+    """
+    if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return repr(value)
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_as_text, value))}]"
-    if isinstance(value, dict):
-        return _as_text([[repr(key), item] for key, item in value.items()])
+    if isinstance(value, (type, ModuleType, FunctionType, BuiltinFunctionType)):
+        return str(getattr(value, "__qualname__", value.__name__))
+    if id(value) in known or not _is_own(value):
+        return "..."
+    as_text = partial(_as_text, known={*known, id(value)})
     if isinstance(value, torch.Generator):
         value = value.get_state()
-    if isinstance(value, (Tensor, np.ndarray)):
-        return sha256(np.ascontiguousarray(torch.as_tensor(value).detach().cpu().float()).tobytes())
-    state = getattr(value, "bit_generator", value)
-    return repr(state.state) if isinstance(state, np.random.BitGenerator) else ""
+    if isinstance(value, Tensor):
+        value = value.detach().cpu()
+        value = value.numpy() if value.dtype != torch.bfloat16 else value.float().numpy()
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return f"{value.dtype}{value.shape}{sha256(np.ascontiguousarray(value).tobytes())}"
+    if isinstance(value, (set, frozenset)):
+        return f"{{{', '.join(sorted(map(as_text, value)))}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(as_text, value))}]"
+    if isinstance(value, dict):
+        return as_text([part for item in value.items() for part in item])
+    reduced = value.__reduce_ex__(4)  # what copy and pickle take: arguments, attributes, items
+    parts = [] if isinstance(reduced, str) else reduced[1:3]
+    items = [] if isinstance(reduced, str) else [list(each or ()) for each in reduced[3:5]]
+    return f"{type(value).__qualname__}{as_text([*parts, *items])}"
 
 
 @contextmanager

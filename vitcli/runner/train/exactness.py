@@ -118,8 +118,14 @@ def lost_state(checkpoint: Checkpoint, training: Training) -> dict[str, Change]:
     before = checkpoint.state.get("outside")
     if before is None or checkpoint.step == training.num_steps:
         return {}
+    from vitcli.runner.train.contract import UNREADABLE
+
     now = outside_of(training)
-    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    names = [
+        name
+        for name in {**before, **now}
+        if before.get(name) != now.get(name) or now[name] == UNREADABLE
+    ]
     return {name: (before.get(name), now.get(name)) for name in names}
 
 
