@@ -470,6 +470,35 @@ def test_a_comparison_of_its_own_reads_the_test_images_and_a_claim_does(tiny, wi
     assert (document["verdict"], read(root)) == ("better", won), "what was adopted has a verdict"
 
 
+LOSS = """
+from torch import nn
+from vitcli.parts import objective
+@objective
+def mine(logits, targets):
+    return nn.functional.cross_entropy(logits, targets)
+"""
+
+
+def test_the_test_images_of_an_own_loss_count_as_those_of_the_built_in_one(
+    tiny, without_workers, monkeypatch
+):
+    Path("loss.py").write_text(LOSS)
+    words = ("-s", "model.depth=3", "--against", "tiny.yaml", "--max-seeds", 5, "--epochs", 1)
+    found: list[dict[int, float]] = []
+    decided = Campaign.decide
+    for own in ((), ("-s", "task.name=mine", "--code", "loss.py")):
+        seen: list[Any] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                Campaign, "decide", lambda *all, seen=seen: seen.append(all[2]) or decided(*all)
+            )
+            _, out, _ = vitcli("decide", *words, *own, "-j", 1, "--json")
+        assert json.loads(out)["notes"] == []
+        found.append(seen[-1])
+    assert found[0] == found[1]
+    assert found[0].keys() >= {4}
+
+
 def test_a_claim_trains_on_the_test_images(tiny, without_workers):
     shared = ["--campaign", "night", "--max-seeds", 5, "-j", 1]
     vitcli("decide", "-s", "model.depth=3", "--against", "tiny.yaml", "--epochs", 1, *shared)

@@ -163,7 +163,7 @@ def decide(
         say(f"adopted: {pairs.idea.name}")
     decision = pairs.idea.decision(pairs.campaign.max_seeds)
     names = pairs.idea.name, pairs.name_of_best
-    report_decision(*names, decision, pairs.campaign.metric, (), form)
+    report_decision(*names, decision, pairs.campaign.metric, pairs.notes, form)
 
 
 def train(pairs: "Comparison", options: "Options", engine: str, gpus: float | None) -> None:

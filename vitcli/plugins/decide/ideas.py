@@ -136,8 +136,8 @@ class Call:
         now, spec = _load(side.experiment, side.changes, campaign.typed)
         if now != side:
             raise InputError(
-                f"{side.experiment} was edited since the campaign in {self.folder} began; restore"
-                " it, or begin another campaign"
+                f"{side.experiment}, or code that it names, was edited since the campaign in"
+                f" {self.folder} began; restore it, or begin another campaign"
             )
         campaign.refuse_other_weights(now)
         return spec

@@ -1,6 +1,7 @@
 """The trainings of a comparison: pair after pair, until there is a verdict."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Literal
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.task import TaskRow
-from vitcli.plugins.decide.csv_file import image_variance
+from vitcli.plugins.decide.csv_file import ABOUT_IMAGES, image_variance
 from vitcli.plugins.decide.ledger import Campaign, Idea, update
 from vitcli.runner.engines.drive import Drive, error_of
 from vitcli.runner.engines.drivers import join_drivers, other_drivers, prepare_folder
@@ -16,6 +17,7 @@ from vitcli.runner.errors import ConfigError, InputError, PartlyError
 from vitcli.runner.evaluate.teacher import with_seed, with_teacher
 from vitcli.runner.files import make_output_folder
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.definition import Trial, hashed_trial
 from vitcli.runner.study.images import contrast, join
@@ -118,10 +120,27 @@ class Comparison:
             return None
         metric = self.row.headline
         ours, theirs = (
-            join({trial.spec.seed: self.record(trial).images for trial in side}, metric)
+            join({trial.spec.seed: self._images(trial) for trial in side}, metric)
             for side in zip(*self.pairs()[:count], strict=True)
         )
         return image_variance(contrast(ours, theirs, metric), count)
+
+    def _images(self, trial: Trial) -> PerImage | None:
+        record = self.record(trial)
+        if record.images is None:  # a record knows own objectives only by what their run states
+            with suppress(OSError, ValueError):
+                return record.changed(known_spec=trial.spec).read_images()
+        return record.images
+
+    @property
+    def notes(self) -> list[str]:
+        """What the verdict does not say."""
+        is_known = self.split == "val" or not self.specs or self.idea.verdict == "diverged"
+        notes = [] if is_known or self.image_variance(len(self.idea.scores)) else [ABOUT_IMAGES]
+        if self.adopts and self.idea.is_won and not self.idea.adopted:
+            best = self.campaign.name_of(self.campaign.best)
+            notes.append(f"not adopted, because {best} became the best meanwhile")
+        return notes
 
     def save(self, idea: Idea) -> None:
         """Write the ledger, which other processes may have changed, and adopt a winner.

@@ -106,6 +106,8 @@ def of_experiments(
     if not pairs.idea.is_final:
         chosen = Options(**options, command=call.command)
         compare(pairs, chosen, reporter(on_message, pairs.row))
+    for note in pairs.notes:
+        on_message(f"note: {note}")
     return pairs.idea.decision(pairs.campaign.max_seeds)
 
 
