@@ -188,17 +188,20 @@ def diverging(depth: int, seed: int) -> Callable[[ExperimentSpec], str]:
     return behave
 
 
-def test_a_diverged_change_is_given_up_and_a_failed_training_leaves_it_open(made, monkeypatch):
+def test_a_diverged_change_is_given_up_and_a_diverged_best_is_an_error(made, monkeypatch):
     monkeypatch.setattr(Engine, "behave", staticmethod(diverging(5, 2)))
     said(6, "decide", "-s", "model.depth=5", *NIGHT)
     idea = campaign().ideas[0]
     assert (idea.verdict, len(idea.scores), idea.interval) == ("diverged", 2, None)
     monkeypatch.setattr(Engine, "behave", staticmethod(diverging(4, 3)))
     assert "the best so far diverged" in said(4, "decide", "-s", "model.depth=6", *NEXT)
+
+
+def test_a_failed_training_leaves_the_idea_open(made, monkeypatch):
     monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "failed"))
-    assert "no memory" in said(5, "decide", "-s", "model.depth=7", *NEXT)
+    assert "no memory" in said(5, "decide", "-s", "model.depth=5", *NIGHT)
     monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "finished"))
-    printed("decide", "-s", "model.depth=7", *NEXT)
+    printed("decide", "-s", "model.depth=5", *NIGHT)
 
 
 def test_the_jobs_of_slurm_are_drivers_of_one_comparison(made):
@@ -343,10 +346,9 @@ def test_a_stale_training_is_moved_and_trained_again(made):
 def test_an_edited_ledger_another_precision_and_an_edited_experiment_are_refused(made, monkeypatch):
     Path("start.yaml").write_text("base: quickstart\n")
     own = ("--campaign", "night", "--against", "start.yaml", "-j", "1")
-    printed("decide", "-s", "model.depth=5", *own, "--adopt")
+    printed("decide", "-s", "model.depth=5", *own)
     Path("start.yaml").write_text("base: quickstart\nmodel: {depth: 3}\n")
     assert "edited" in said(4, "decide", "-s", "model.depth=6", *NEXT)
-    assert "edited" in said(4, "decide", "night", "--claim")
     Path("start.yaml").write_text("base: quickstart\n")
     with monkeypatch.context() as patch:
         patch.setattr("vitcli.runner.machine.device.name_precision", lambda *_: "bf16")
@@ -410,6 +412,14 @@ def one(**fields: Any) -> Campaign:
     stated: dict[str, Any] = {"start": side("a"), "split": "val", "max_seeds": 16}
     number = {"label": "accuracy", "unit": "%", "digits": 2, "higher_is_better": True}
     return Campaign(**(stated | number | fields))
+
+
+def test_a_claim_refuses_an_edited_start(made):
+    Path("start.yaml").write_text("base: quickstart\n")
+    own = ("--campaign", "night", "--against", "start.yaml", "-j", "1")
+    printed("decide", "-s", "model.depth=5", *own, "--adopt")
+    Path("start.yaml").write_text("base: quickstart\nmodel: {mlp_ratio: 3.0}\n")
+    assert "edited" in said(4, "decide", "night", "--claim")
 
 
 def test_a_claim_has_unused_seeds_and_each_further_one_half_the_alpha():
