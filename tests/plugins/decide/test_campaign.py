@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import zlib
 from collections import deque
 from collections.abc import Callable, Generator
@@ -104,6 +105,17 @@ def made(here, monkeypatch) -> None:
     monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "finished"))
 
 
+@pytest.fixture
+def night(made, tmp_path_factory) -> None:
+    """A campaign with one idea that won, which is made once in a process."""
+    source = tmp_path_factory.getbasetemp() / "night"
+    if source.exists():
+        shutil.copytree(source, ROOT)
+    else:
+        printed("decide", "-s", "model.depth=5", *NIGHT)
+        shutil.copytree(ROOT, source)
+
+
 def campaign() -> Campaign:
     found = read(ROOT)
     assert found
@@ -139,8 +151,7 @@ def test_a_winner_is_adopted_gets_new_seeds_and_the_best_is_trained_once(made):
     assert (again["verdict"], Engine.trained) == (worse.verdict, [])
 
 
-def test_the_ledger_alone_is_enough_for_the_next_idea(made):
-    printed("decide", "-s", "model.depth=5", *NIGHT)
+def test_the_ledger_alone_is_enough_for_the_next_idea(night):
     content = (ROOT / FILE).read_bytes()
     said(0, "runs", "rm", "night", "-y")
     assert not ROOT.exists()
@@ -172,7 +183,7 @@ def test_killed_anywhere_it_goes_on_with_the_same_pairs_and_verdict(made, monkey
     places = of_trainings + [(0, n) for n in range(1, num_writes)]
     for Engine.left, after in places:
         dies_after = after
-        said(0, "runs", "rm", "night", "-y")
+        shutil.rmtree(ROOT)
         writes.clear()
         with pytest.raises(Killed):
             vitcli("decide", *words, *NIGHT)
@@ -188,17 +199,20 @@ def diverging(depth: int, seed: int) -> Callable[[ExperimentSpec], str]:
     return behave
 
 
-def test_a_diverged_change_is_given_up_and_a_failed_training_leaves_it_open(made, monkeypatch):
+def test_a_diverged_change_is_given_up_and_a_diverged_best_is_an_error(made, monkeypatch):
     monkeypatch.setattr(Engine, "behave", staticmethod(diverging(5, 2)))
     said(6, "decide", "-s", "model.depth=5", *NIGHT)
     idea = campaign().ideas[0]
     assert (idea.verdict, len(idea.scores), idea.interval) == ("diverged", 2, None)
     monkeypatch.setattr(Engine, "behave", staticmethod(diverging(4, 3)))
     assert "the best so far diverged" in said(4, "decide", "-s", "model.depth=6", *NEXT)
+
+
+def test_a_failed_training_leaves_the_idea_open(made, monkeypatch):
     monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "failed"))
-    assert "no memory" in said(5, "decide", "-s", "model.depth=7", *NEXT)
+    assert "no memory" in said(5, "decide", "-s", "model.depth=5", *NIGHT)
     monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "finished"))
-    printed("decide", "-s", "model.depth=7", *NEXT)
+    printed("decide", "-s", "model.depth=5", *NIGHT)
 
 
 def test_the_jobs_of_slurm_are_drivers_of_one_comparison(made):
@@ -239,8 +253,7 @@ def test_the_jobs_of_slurm_are_drivers_of_one_comparison(made):
         (["night", "--claim", "--report"], 2, "--report"),
     ],
 )
-def test_what_a_campaign_cannot_do_is_one_line_and_changes_nothing(made, words, code, named):
-    printed("decide", "-s", "model.depth=5", *NIGHT)
+def test_what_a_campaign_cannot_do_is_one_line_and_changes_nothing(night, words, code, named):
     before, count = (ROOT / FILE).read_bytes(), len(Engine.trained)
     assert named in said(code, "decide", *words)
     assert ((ROOT / FILE).read_bytes(), len(Engine.trained)) == (before, count)
@@ -300,8 +313,7 @@ def test_first_weights_that_were_trained_again_are_refused(made, monkeypatch):
     printed("decide", "-s", "model.depth=6", *NEXT)
 
 
-def test_another_process_loses_nothing_and_takes_no_seeds_twice(made, monkeypatch):
-    printed("decide", "-s", "model.depth=5", *NIGHT)
+def test_another_process_loses_nothing_and_takes_no_seeds_twice(night, monkeypatch):
     begin = pairs.Comparison.begin
 
     def begin_late(self: pairs.Comparison) -> None:
@@ -343,10 +355,9 @@ def test_a_stale_training_is_moved_and_trained_again(made):
 def test_an_edited_ledger_another_precision_and_an_edited_experiment_are_refused(made, monkeypatch):
     Path("start.yaml").write_text("base: quickstart\n")
     own = ("--campaign", "night", "--against", "start.yaml", "-j", "1")
-    printed("decide", "-s", "model.depth=5", *own, "--adopt")
+    printed("decide", "-s", "model.depth=5", *own)
     Path("start.yaml").write_text("base: quickstart\nmodel: {depth: 3}\n")
     assert "edited" in said(4, "decide", "-s", "model.depth=6", *NEXT)
-    assert "edited" in said(4, "decide", "night", "--claim")
     Path("start.yaml").write_text("base: quickstart\n")
     with monkeypatch.context() as patch:
         patch.setattr("vitcli.runner.machine.device.name_precision", lambda *_: "bf16")
@@ -358,8 +369,7 @@ def test_an_edited_ledger_another_precision_and_an_edited_experiment_are_refused
     assert "no hash" in said(4, "decide", "night", "--report")
 
 
-def test_a_result_in_another_precision_or_of_other_images_is_refused(made, monkeypatch):
-    printed("decide", "-s", "model.depth=5", *NIGHT)
+def test_a_result_in_another_precision_or_of_other_images_is_refused(night, monkeypatch):
     monkeypatch.setattr(Engine, "precision", "bf16")
     assert "bf16" in said(4, "decide", "-s", "model.depth=6", *NEXT)
     monkeypatch.setattr(Engine, "precision", "fp32")
@@ -406,6 +416,14 @@ def one(**fields: Any) -> Campaign:
     stated: dict[str, Any] = {"start": side("a"), "split": "val", "max_seeds": 16}
     number = {"label": "accuracy", "unit": "%", "digits": 2, "higher_is_better": True}
     return Campaign(**(stated | number | fields))
+
+
+def test_a_claim_refuses_an_edited_start(made):
+    Path("start.yaml").write_text("base: quickstart\n")
+    own = ("--campaign", "night", "--against", "start.yaml", "-j", "1")
+    printed("decide", "-s", "model.depth=5", *own, "--adopt")
+    Path("start.yaml").write_text("base: quickstart\nmodel: {mlp_ratio: 3.0}\n")
+    assert "edited" in said(4, "decide", "night", "--claim")
 
 
 def test_a_claim_has_unused_seeds_and_each_further_one_half_the_alpha():

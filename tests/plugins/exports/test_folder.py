@@ -1,8 +1,10 @@
 """`vitcli export --to FOLDER`: a folder that classifies pictures without vitcli and torch."""
 
 import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from tests.plugins.exports.test_export import DATA, untrained_run
 from tests.plugins.exports.test_recipe import KINDS, picture
 from tests.runner.train.conftest import often
 from vitcli.core.spec import model_spec
-from vitcli.plugins.exports import recipe
+from vitcli.plugins.exports import export, recipe
 from vitcli.runner.run.folder import RunDir
 
 SIZES = {"img_size": (24, 32), "num_classes": 5}
@@ -45,6 +47,19 @@ def run_of(name: str, folder: Path) -> RunDir:
     return run
 
 
+@pytest.fixture
+def traced_once(here, monkeypatch, tmp_path_factory) -> None:
+    """Trace the model ``crop`` once in a process, because that takes seconds."""
+    form, kept = export.FORMATS["onnx"], tmp_path_factory.getbasetemp() / "crop.onnx"
+
+    def write(model: export.TrainedModel, path: Path) -> dict[str, str]:
+        facts = {} if kept.exists() else form.write(model, kept)
+        shutil.copy(kept, path)
+        return facts
+
+    monkeypatch.setitem(export.FORMATS, "onnx", replace(form, write=write))
+
+
 @pytest.mark.parametrize("name", often(MODELS, "crop"))
 def test_the_folder_alone_gives_the_answers_of_predict(here, name):
     run_of(name, here / "run")
@@ -70,7 +85,7 @@ def test_the_folder_alone_gives_the_answers_of_predict(here, name):
     assert max(shares) - min(shares) > 0.05  # else any picture would do
 
 
-def test_the_folder_says_what_it_is_and_is_replaced_unless_it_was_edited(here):
+def test_the_folder_says_what_it_is_and_is_replaced_unless_it_was_edited(here, traced_once):
     run_of("crop", here / "run")
     files = document("export", "run", "--to", "out", "--no-check")["files"]
     sums = Path("out/SHA256SUMS").read_text().splitlines()
@@ -94,7 +109,7 @@ def test_the_folder_says_what_it_is_and_is_replaced_unless_it_was_edited(here):
     ("content", "reason"),
     [("e3b0  photos.zip\n", "out/SHA256SUMS: this file is"), ("mine\n", "out/SHA256SUMS")],
 )
-def test_sums_of_other_files_are_kept(here, content, reason):
+def test_sums_of_other_files_are_kept(here, traced_once, content, reason):
     run_of("crop", here / "run")
     Path("out").mkdir()
     Path("out/SHA256SUMS").write_text(content)
@@ -102,7 +117,7 @@ def test_sums_of_other_files_are_kept(here, content, reason):
     assert [path.name for path in Path("out").iterdir()] == ["SHA256SUMS"]
 
 
-def test_a_folder_whose_answers_differ_is_not_written(here, monkeypatch):
+def test_a_folder_whose_answers_differ_is_not_written(here, traced_once, monkeypatch):
     run_of("crop", here / "run")
     prepare = recipe.prepare
     monkeypatch.setattr(recipe, "prepare", lambda *words: prepare(*words)[..., ::-1].copy())
