@@ -14,7 +14,7 @@ from torch import nn
 
 from tests import denoising
 from tests.core.specs import build
-from tests.runner.train.conftest import stops_after, train
+from tests.runner.train.conftest import train
 from tests.same_run import assert_same_run
 from vitcli.core.data.augment import normalize
 from vitcli.core.data.source import Images
@@ -60,16 +60,6 @@ def test_about_ten_pictures_a_run_and_one_at_the_end(tiny, here):
     found = pictures_of(run(tiny, "run", changes).path)
     assert [step for step, _ in found] == [*range(2, 21, 2), 21]
     assert len({content for _, content in found}) == len(found), "the model changed in between"
-
-
-def test_a_resumed_run_has_each_picture_once(tiny, here):
-    calm = run(tiny, "calm", QUICK)
-    with stops_after(13):
-        run(tiny, "stopped", QUICK)
-    stopped = here / "stopped"
-    assert [step for step, _ in pictures_of(stopped)] == [5, 10]
-    run(tiny, "stopped", QUICK, resume=True)
-    assert pictures_of(stopped) == pictures_of(calm.path)
 
 
 def test_a_board_copies_pictures_up_to_the_last_record(tmp_path):

@@ -13,7 +13,7 @@ from torchvision.transforms.functional import to_pil_image
 
 from tests.runner.data.conftest import add, load, spec
 from vitcli.core.data.source import DataSet
-from vitcli.core.spec import DataSpec
+from vitcli.core.generated.data_sets import generated_set
 from vitcli.runner.data import picture_reader
 from vitcli.runner.data.folder import list_folder, picture_files
 from vitcli.runner.data.load import data_status, describe_data, load_data
@@ -56,7 +56,7 @@ def test_without_a_test_set_a_fifth_is_held_out_by_content(root, tmp_path):
 def test_pictures_that_look_alike_stay_on_one_side(here):
     for name in "ab":
         (here / name).mkdir()
-    for i, pixels in enumerate(load_data(DataSpec(name="scenes")).train.pixels[:40]):
+    for i, pixels in enumerate(generated_set("scenes").draw(40, 10)[0].pixels):
         picture, name = to_pil_image(pixels), "ab"[i % 2]
         picture.save(here / name / f"{i}.png")
         picture.rotate(90).save(here / name / f"{i}-turned.png")

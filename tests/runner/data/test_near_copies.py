@@ -9,8 +9,7 @@ from PIL import Image, ImageDraw, ImageEnhance
 from torch import Tensor
 from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
-from vitcli.core.spec import DataSpec
-from vitcli.runner.data.load import load_data
+from vitcli.core.generated.data_sets import generated_set
 from vitcli.runner.data.near_copies import near_copies, pairs_alike
 
 Change = Callable[[Image.Image], Image.Image]
@@ -37,7 +36,7 @@ RED, GREEN, BLUE = (255, 0, 0), (0, 130, 0), (60, 60, 255)
 
 @pytest.fixture(scope="module")
 def scenes() -> Tensor:
-    return load_data(DataSpec(name="scenes")).train.pixels[:300]
+    return generated_set("scenes").draw(300, 10)[0].pixels
 
 
 def changed(pixels: Tensor, change: Change) -> Tensor:

@@ -128,6 +128,7 @@ def told(load, *arguments) -> str:
         ),
         ({"model.norm": "off"}, "'layer_norm', 'batch_norm', 'rms_norm' or 'none', got 'off'"),
         (RESNET | {"model.embed_dim": 96}, "has no embed_dim"),
+        ({"model.family": "resnet18"}, "--set: optim.name: muon takes"),
         (RESNET | {"train.grad_checkpointing": True}, "no blocks to recompute"),
     ],
     ids=str,

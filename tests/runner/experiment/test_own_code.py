@@ -5,6 +5,8 @@ import json
 import re
 import shutil
 from contextlib import nullcontext
+from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -199,6 +201,7 @@ CHANGED = ["o: Any = (1, 2)", "o=(1, (2, 3))", "o: Callable = len", "o=Act", "o:
 """Options whose default does not come back from config.yaml as it was."""
 METRIC = "from vitcli.parts import metric\n@metric\ndef %s(logits, labels): ...\n"
 SILENT = "class E(Exception):\n    __str__ = None\n"
+INSTALLED = cache(packages_distributions)
 TWICE = f"{PART}(name='s')\ndef r(p): ...\n@schedule(name='s')\n"
 
 
@@ -227,6 +230,7 @@ TWICE = f"{PART}(name='s')\ndef r(p): ...\n@schedule(name='s')\n"
 )
 def test_a_file_that_cannot_be_used_is_refused(here, monkeypatch, name, body, problem):
     """Also one that imports a file of the person's from anywhere: an edit would not be seen."""
+    monkeypatch.setattr(own_code, "packages_distributions", INSTALLED)
     monkeypatch.syspath_prepend("lib")
     for file in ("helper.py", "lib/elsewhere.py", "lib/spaced/util.py"):
         Path(file).parent.mkdir(parents=True, exist_ok=True)

@@ -38,11 +38,6 @@ def test_every_family_can_be_typed_over_an_experiment_and_takes_other_images(fam
     assert (again.spec, again.note) == (load_experiment("cifar10-vit").spec, "")
 
 
-def test_a_recipe_that_the_new_family_does_not_support_is_refused():
-    with pytest.raises(ConfigError, match=r"^--set: optim\.name: muon takes .*; take adamw"):
-        load_experiment("quickstart", {"model.family": "resnet18"})
-
-
 @pytest.mark.parametrize(
     ("fields", "facts", "hint"),
     [

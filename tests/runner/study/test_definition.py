@@ -123,7 +123,7 @@ variants:
   full: {}
   twice: {model.depth: 8}
   first: {pretrain: {train: {epochs: 1, limit_batches: 2}}}
-  large: {model.depth: 40}
+  large: {model.embed_dim: 256}
 """
 
 
