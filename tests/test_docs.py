@@ -179,8 +179,8 @@ def shortened_training(command: str) -> str:
         command += " -s train.batch_size=16"
     if "--resume quickstart" in command:
         return command.replace("epochs=20", "epochs=2")
-    if re.search("-s (model|optim)", command) and "--dry-run" not in command:
-        return f"{command} --dry-run"  # which takes a step and an evaluation
+    if "resnet18" in command:
+        return f"{command} --dry-run"
     fresh = "" if "--resume" in command or "--dry-run" in command else " --rerun"
     return f"{command} --epochs 1 --limit-batches 2{fresh}"
 
