@@ -261,6 +261,7 @@ def test_a_budget_ends_with_the_command_that_goes_on(made, monkeypatch):
         (["--campaign", "night", "--adopt"], 2, "name a change"),
         (["night", "--claim"], 2, "nothing was adopted"),
         (["night", "--claim", "--report"], 2, "--report"),
+        (["-s", "model.depth=6", "--campaign", "a/b", *NIGHT[2:]], 2, "type --campaign a-b"),
     ],
 )
 def test_what_a_campaign_cannot_do_is_one_line_and_changes_nothing(made, words, code, named):
