@@ -142,7 +142,7 @@ def run_and_pictures(
     if is_name and is_here and not is_run:
         raise ConfigError(
             f"{first} is a run, and also a {'folder' if is_folder else 'file'} here; type"
-            f" {RUNS / first} for the run, or ./{first}"
+            f" {shlex.quote(str(RUNS / first))} for the run, or {shlex.quote(f'./{first}')}"
         )
     if words and (is_run or is_name or not (is_here or path.suffix)):
         return first, others

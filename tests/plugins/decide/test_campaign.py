@@ -251,6 +251,7 @@ def test_the_jobs_of_slurm_are_drivers_of_one_comparison(made):
         (["--campaign", "night", "--adopt"], 2, "name a change"),
         (["night", "--claim"], 2, "nothing was adopted"),
         (["night", "--claim", "--report"], 2, "--report"),
+        (["-s", "model.depth=6", "--campaign", "a/b", *NIGHT[2:]], 2, "type --campaign a-b"),
     ],
 )
 def test_what_a_campaign_cannot_do_is_one_line_and_changes_nothing(night, words, code, named):

@@ -79,6 +79,13 @@ def test_a_board_opens_with_the_best_first_and_a_column_of_names(board, browser)
     rows = "[...document.querySelectorAll('#table tbody tr')]"
     cells = f"{rows}.map(row => [1, 3].map(i => row.children[i].textContent))"
     assert shown.evaluate(cells)[:2] == [["chris", "81.88 % val"], ["anna", "71.88 % val"]]
+    for number in range(5):
+        weak = {"val_accuracy": VAL - 0.1}
+        make_run(0, folder=RUNS / f"ada/{number}", result=weak, meta={"started": "2099-01-01"})
+    document("runs", "page", "--sort", "score", "--split", "val", "-o", "board.html")
+    shown = browser.open(Path("board.html").absolute().as_uri())
+    checked = f"{rows}.map(row => row.querySelector('input').checked)"
+    assert shown.evaluate(checked)[:7] == [True] * 6 + [False], "the curves of the best"
 
 
 @pytest.mark.parametrize(

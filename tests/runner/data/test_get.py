@@ -103,8 +103,10 @@ def test_a_silent_host_is_left(cache, monkeypatch):
 def test_from_a_url_an_archive_file_and_a_folder(server, archive, contents, tmp_path, cache):
     (good,) = server("/good")
     server("/missing")
-    with pytest.raises(InputError, match="offline"):
-        get_data("cifar10", good, offline=True)
+    for source, named in ((good, "offline; type --from FOLDER"), (None, "cifar10 --from FOLDER,")):
+        with pytest.raises(InputError, match=named) as refused:
+            get_data("cifar10", source, offline=True)
+        assert "Download" not in str(refused.value)
     assert get_data("cifar10", good).kind == "archive"
     shutil.rmtree(cache)
     mine = tmp_path / "mine.tgz"

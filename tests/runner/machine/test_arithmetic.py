@@ -82,7 +82,7 @@ def test_kernels_are_deterministic_in_their_block_only_and_an_operation_without_
 def test_tf32_is_refused_on_a_gpu_without_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "V100")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 0))
-    with pytest.raises(ConfigError, match="V100 does not compute in it; type --precision fp32"):
+    with pytest.raises(ConfigError, match="V100 does not compute in it; take fp32"):
         name_precision("tf32", CUDA)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
     assert name_precision("tf32", CUDA) == "tf32"

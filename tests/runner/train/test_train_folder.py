@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -223,6 +224,14 @@ def test_a_hook_is_told_of_each_step_and_epoch_in_order(tiny):
     run_training(experiment, Request(output=Path("run")), hooks=(Listener(),))
     epoch = ["on_step", "on_step", "on_epoch"]
     assert told == ["on_start", *epoch, *epoch, "on_end", "on_result", "on_stop"]
+
+
+def test_a_training_begins_with_the_number_of_test_images_that_it_measures(tiny, monkeypatch):
+    monkeypatch.setattr("vitcli.core.data.batches.LIMITED", 4)
+    told: list[Any] = []
+    changes = {"train.epochs": 1, "train.limit_batches": 2}
+    record = run(tiny, changes=changes, on_event=told.append)
+    assert told[0].num_test == record.result["num_test"] == 8
 
 
 def test_a_run_that_appears_while_a_training_is_prepared_is_left_alone(tiny, calm):

@@ -349,9 +349,9 @@ def _take(tensors: Mapping[str, Tensor], device: torch.device, value: dict[str, 
 def load_state_tensors(optimizers: Sequence[Optimizer], tensors: Mapping[str, Tensor]) -> None:
     states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
     for name, tensor in tensors.items():
-        i, index, key = name.split(".", 2)
+        number, index, key = name.split(".", 2)
         if index != "other":
-            states[int(i)].setdefault(int(index), {})[key] = tensor
+            states[int(number)].setdefault(int(index), {})[key] = tensor
     for i, (optimizer, state) in enumerate(zip(optimizers, states, strict=True)):
         params = parameters([optimizer])
         for place, entry in state.items():

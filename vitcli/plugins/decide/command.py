@@ -134,7 +134,7 @@ def decide(
     from vitcli.runner.run.folder import named_folder
 
     call = Call(
-        folder=output or (named_folder(campaign) if campaign else None),
+        folder=output or (named_folder(campaign, "--campaign") if campaign else None),
         is_campaign=campaign is not None,
         adopts=adopt,
         against=against,

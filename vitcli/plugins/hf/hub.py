@@ -1,6 +1,7 @@
 """Data sets of the Hub, kept in the cache as Parquet files."""
 
 import contextlib
+import shlex
 import shutil
 from pathlib import Path
 
@@ -12,14 +13,15 @@ from vitcli.runner.files import scratch_folder
 from vitcli.runner.text import Listener, printable
 
 
-def list_hub(name: str) -> PictureFolder:
+def list_hub(name: str, offline: bool = False) -> PictureFolder:
     """List a data set of the Hub on this machine: ``cifar10``, ``OWNER/NAME``, ``NAME:CONFIG``."""
     place, _ = hub_folders(name)
     if not [*place.glob("*.parquet")]:
         try:
             _keep(name, place, offline=True)
         except InputError as error:
-            hint = f"download it: vitcli data get hf:{name}"
+            hint = f"download it: vitcli data get {shlex.quote(f'hf:{name}')}"
+            hint = "this call is offline; type: vitcli data ls" if is_offline(offline) else hint
             raise InputError(f"hf:{printable(name)} is not on this machine; {hint}") from error
     return list_parquet(place)
 
@@ -31,7 +33,7 @@ def fetch_hub(name: str, offline: bool, on_message: Listener) -> PictureFolder:
         url = f"https://huggingface.co/datasets/{name.partition(':')[0]}"
         on_message(f"downloading {printable(url)} to the cache of the library datasets")
         _keep(name, hub_folders(name)[0], offline=False)
-    return list_hub(name)
+    return list_hub(name, offline)
 
 
 def hub_folders(name: str) -> list[Path]:

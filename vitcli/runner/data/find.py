@@ -149,16 +149,22 @@ def find_source_in(name: str, place: Path) -> Source | None:
     return None
 
 
-def missing_data_error(name: str, data_dir: Path | None) -> InputError:
-    row = CATALOGUE[name]
+def get_command(name: str, offline: bool = False) -> str:
+    """Return the command that gets a data set: from the network, or offline from a folder."""
+    return f"vitcli data get {name}{' --from FOLDER' if is_offline(offline) else ''}"
+
+
+def missing_data_error(name: str, data_dir: Path | None, offline: bool) -> InputError:
+    row, get = CATALOGUE[name], get_command(name, offline)
+    download = f"Download it ({row.download_bytes / 1e6:.0f} MB): {get}   "
+    download, copy = ("", get) if is_offline(offline) else (download, f"{get} --from URL|PATH")
     wanted = [f"{row.folder}/" if row.archive else ", ".join(row.files)]
     wanted += [row.archive] if row.archive else []
     wanted += ["{train,test}/<class>/*.png"] if row.class_folders else []
     looked = " or ".join(printable(place) for place in _search_folders(name, data_dir))
     return InputError(
         f"{name} is not in {looked} (looked for {' or '.join(wanted)}).\n"
-        f"Download it ({row.download_bytes / 1e6:.0f} MB): vitcli data get {name}   "
-        f"Use a copy: vitcli data get {name} --from URL|PATH, or --data-dir FOLDER   "
+        f"{download}Use a copy: {copy}, or --data-dir FOLDER   "
         "Train on the embedded data set, without a download: vitcli train"
     )
 
@@ -169,7 +175,7 @@ def find_or_download(
     if source := find_source(name, data_dir):
         return source
     if data_dir is not None or is_offline(offline):
-        raise missing_data_error(name, data_dir)
+        raise missing_data_error(name, data_dir, offline)
     return download(CATALOGUE[name], on_message)
 
 
@@ -213,7 +219,7 @@ def _download_file(
         return
     raise InputError(
         f"{name} could not be downloaded ({'; '.join(reasons)}).\n"
-        "Use a copy of your own: vitcli data get NAME --from URL|PATH   "
+        f"Use a copy of your own: vitcli data get {row.info.name} --from URL|PATH   "
         "Train on the embedded data set, without a download: vitcli train"
     )
 

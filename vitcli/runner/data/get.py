@@ -57,21 +57,21 @@ def get_data(
                 raise
             on_message(str(error))
     elif not source.startswith(("http://", "https://")):
-        return _copy(row, Path(os.path.expanduser(source)), on_message)
+        return _copy(row, Path(os.path.expanduser(source)), offline, on_message)
     elif is_offline(offline):
-        raise InputError(f"{printable(source)} cannot be fetched offline; give a PATH")
+        raise InputError(f"{printable(source)} cannot be fetched offline; type --from FOLDER")
     stored = download(row, on_message, source)
     decode_named(row, stored, None, on_message)
     return stored
 
 
-def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> Source:
+def _copy(row: CatalogueRow, path: Path, offline: bool, on_message: Listener) -> Source:
     """Decode and copy a source into the cache; the cached arrays become those of the copy."""
     name, target = row.info.name, download_folder(row.info.name)
     is_archive = row.archive and path.is_file()
     source = Source("archive", path) if is_archive else find_source_in(name, path)
     if source is None:
-        raise missing_data_error(name, path)
+        raise missing_data_error(name, path, offline)
     decoded = decode_named(row, source, None, on_message)
     on_message(f"copying {printable(source.path)} to {printable(target)}")
     with explain_write_errors(target):

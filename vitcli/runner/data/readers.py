@@ -22,7 +22,13 @@ from vitcli.core.data.source import Images
 from vitcli.runner.data.arrays import Size, arranged, require_memory
 from vitcli.runner.data.cache import Decoded, array_file, load_or_build
 from vitcli.runner.data.catalogue import CatalogueRow
-from vitcli.runner.data.find import Source, cache_root, explain_write_errors, original_files
+from vitcli.runner.data.find import (
+    Source,
+    cache_root,
+    explain_write_errors,
+    get_command,
+    original_files,
+)
 from vitcli.runner.data.folder import list_folder
 from vitcli.runner.data.listing import PictureFolder, file_version
 from vitcli.runner.data.picture_reader import read_labelled, refuse_unreadable
@@ -59,7 +65,7 @@ def published_files(row: CatalogueRow, source: Source) -> Iterator[tuple[str, by
         if sums[name] not in [hashlib.md5(c, usedforsecurity=False).hexdigest() for c in known]:
             raise InputError(
                 f"{printable(source.path)}: {name} is not the published file (MD5 differs);"
-                f" get a fresh copy: vitcli data get {row.info.name}"
+                f" get a fresh copy: {get_command(row.info.name)}"
             )
         yield name, content
 
@@ -75,7 +81,7 @@ def _contents(row: CatalogueRow, source: Source) -> Iterator[tuple[str, bytes]]:
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         raise InputError(
             f"{printable(source.path)} is damaged or cannot be read ({printable(error)});"
-            f" get a fresh copy: vitcli data get {row.info.name}"
+            f" get a fresh copy: {get_command(row.info.name)}"
         ) from error
 
 

@@ -152,9 +152,7 @@ def load_experiment(
     refuse_unknown_data(changes or {}, options or {})
     if kind := kind_of(raw, path):
         file = shlex.quote(path.stem if typed_name(path) == path.stem else str(path))
-        raise ConfigError(
-            f"{path}: this is a {kind.name}; run it with 'vitcli {kind.command} {file}'"
-        )
+        raise ConfigError(f"{path}: this is a {kind.name}; run it: vitcli {kind.command} {file}")
     read_purpose(documents[0])
     spec = parse_experiment(raw, in_files(documents), is_stored=bool(changes))
     if not changes:

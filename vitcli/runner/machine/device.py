@@ -129,13 +129,12 @@ def name_precision(name: str, device: torch.device) -> str:
         raise ConfigError(f"precision {name}: write fp32, tf32, bf16, fp16 or auto")
     if name in ("fp16", "tf32") and device.type != "cuda":
         raise ConfigError(
-            f"precision {name} needs a CUDA device, not {device.type}; type --precision bf16 or"
-            " --precision fp32"
+            f"precision {name} needs a CUDA device, not {device.type}; take bf16 or fp32"
         )
     if name == "tf32" and torch.cuda.get_device_capability(device) < TF32_CAPABILITY:
         raise ConfigError(
-            f"precision tf32: {torch.cuda.get_device_name(device)} does not compute in it; type"
-            " --precision fp32"
+            f"precision tf32: {torch.cuda.get_device_name(device)} does not compute in it; take"
+            " fp32"
         )
     return name
 

@@ -233,7 +233,7 @@ def _kernels(checks: Checks) -> str:
 
 
 def _data(checks: Checks) -> None:
-    from vitcli.runner.data.find import DATA_VARIABLE, is_offline
+    from vitcli.runner.data.find import DATA_VARIABLE, get_command, is_offline
     from vitcli.runner.data.load import data_status
 
     chosen = os.environ.get(DATA_VARIABLE)
@@ -251,5 +251,5 @@ def _data(checks: Checks) -> None:
         on_disk = on_disk or status.place is not None
     if not on_disk:
         checks.notes.append(
-            "only the generated data sets are on this machine; type: vitcli data get cifar10"
+            f"only the generated data sets are on this machine; type: {get_command('cifar10')}"
         )

@@ -361,17 +361,17 @@ def default_path(name: str, spec: ExperimentSpec, changed: bool) -> Path:
     return RUNS / name / variant / f"seed{spec.seed}"
 
 
-def named_folder(name: str) -> Path:
+def named_folder(name: str, option: str = "--name") -> Path:
     if not name.strip():
-        raise ConfigError("--name is empty; is a shell variable unset?")
+        raise ConfigError(f"{option} is empty; is a shell variable unset?")
     if set(name) & set("/\\") or name[0] in ".-~" or not name.isprintable():
         raise ConfigError(
-            f"--name takes a plain name, got {name!r}; type --name {plain_name(name) or 'pets'}, or"
-            " -o with the path of a folder"
+            f"{option} takes a plain name, got {name!r}; type {option}"
+            f" {plain_name(name) or 'pets'}, or -o with the path of a folder"
         )
     if name == "auto" or name in experiment_files():
         meaning = "'--resume auto'" if name == "auto" else f"the runs of the experiment {name}"
-        raise ConfigError(f"--name {name} would be mistaken for {meaning}; choose another name")
+        raise ConfigError(f"{option} {name} would be mistaken for {meaning}; choose another name")
     return RUNS / name
 
 

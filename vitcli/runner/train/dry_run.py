@@ -13,7 +13,7 @@ from vitcli.core.inspect.cost import activation_bytes, count_parameters, paramet
 from vitcli.core.spec import OPTIMIZERS, ExperimentSpec
 from vitcli.core.train.training import Training
 from vitcli.runner.data.catalogue import CATALOGUE
-from vitcli.runner.data.find import find_source
+from vitcli.runner.data.find import find_source, get_command
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.experiment.config import Experiment
@@ -103,8 +103,8 @@ def without_images(experiment: Experiment, request: Request) -> Costs:
     spec = shrink_batch(experiment, spec, facts.num_train, request.on_message)
     name, megabytes = spec.data.name, CATALOGUE[spec.data.name].download_bytes / 1e6
     note = (
-        f"The time is not known, because {name} is not on this machine; download it"
-        f" ({megabytes:.0f} MB): vitcli data get {name}"
+        f"The time is not known, because {name} is not on this machine; get it"
+        f" ({megabytes:.0f} MB): {get_command(name, request.offline)}"
     )
     return Costs(
         spec=spec,
