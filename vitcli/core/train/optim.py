@@ -5,12 +5,10 @@ GPU, that is dozens of small kernels per matrix. It also multiplies in bf16, whi
 or AVX512-BF16 emulate slowly. Axes: K matrices of one shape, R rows, S columns.
 """
 
-import json
 import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -39,7 +37,7 @@ Named = Sequence[Trained]
 UNDECAYED = ("cls_token", "reg_token", "dist_token", "pos_embed", "relative", "temperature")
 MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
 """State that has the shape of its parameter."""
-TENSOR = "tensor of this name"
+NUMBERS = {"int": int, "float": float, "bool": bool}
 BACKBONE = "backbone"
 """The value of ``train.freeze`` for all layers before the head."""
 
@@ -314,71 +312,51 @@ def total_norm(gradients: Sequence[Tensor]) -> Tensor:
 def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
     """Return the optimisers' state as ``<optimiser>.<parameter>.<name>`` -> tensor.
 
-    Other state, such as a number, is JSON in the bytes of ``<optimiser>.other.json``.
+    A number of Python becomes a tensor whose name ends in its type, such as ``step:int``.
 
     Raises:
-        TypeError: An optimiser keeps an object that is neither a tensor nor a JSON value.
+        TypeError: An optimiser keeps an object that is neither a tensor nor a number.
     """
     tensors = dict[str, Tensor]()
     for i, optimizer in enumerate(optimizers):
-        others = list[Any]()
         for place, values in optimizer.state_dict()["state"].items():
-            for key, value in (values if isinstance(values, dict) else {None: values}).items():
-                if isinstance(value, Tensor) and isinstance(place, int) and isinstance(key, str):
-                    tensors[f"{i}.{place}.{key}"] = value
-                else:
-                    others.append([place, key, value])
-        if others:
-            text = json.dumps(others, default=partial(_put, tensors, f"{i}.other")).encode()
-            tensors[f"{i}.other.json"] = torch.tensor(list(text), dtype=torch.uint8)
+            if not isinstance(values, dict) or not isinstance(place, int):
+                raise TypeError("the optimiser's state has no name; keep it as self.state[p][NAME]")
+            for name, value in values.items():
+                kind = type(value).__name__
+                if isinstance(value, Tensor):
+                    tensors[f"{i}.{place}.{name}"] = value
+                elif kind in NUMBERS:
+                    dtype = torch.float64 if kind == "float" else torch.int64
+                    tensors[f"{i}.{place}.{name}:{kind}"] = torch.tensor(value, dtype=dtype)
+                elif value is not None:
+                    raise TypeError(f"the optimiser's state has a {kind}; keep tensors or numbers")
     return tensors
 
 
-def _put(tensors: dict[str, Tensor], prefix: str, value: Any) -> dict[str, str]:
-    if not isinstance(value, Tensor):
-        raise TypeError(f"the optimiser's state has a {type(value).__name__}; keep it as tensors")
-    name = f"{prefix}.{len(tensors)}"
-    tensors[name] = value
-    return {TENSOR: name}
-
-
-def _take(tensors: Mapping[str, Tensor], device: torch.device, value: dict[str, Any]) -> Any:
-    return tensors[value[TENSOR]].to(device) if TENSOR in value else value
-
-
 def load_state_tensors(optimizers: Sequence[Optimizer], tensors: Mapping[str, Tensor]) -> None:
-    states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
+    states: list[dict[int, dict[str, Any]]] = [{} for _ in optimizers]
     for name, tensor in tensors.items():
-        number, index, key = name.split(".", 2)
-        if index != "other":
-            states[int(number)].setdefault(int(index), {})[key] = tensor
-    for i, (optimizer, state) in enumerate(zip(optimizers, states, strict=True)):
+        i, index, key = name.split(".", 2)
+        key, _, kind = key.partition(":")
+        value = NUMBERS[kind](tensor.item()) if kind in NUMBERS else tensor
+        states[int(i)].setdefault(int(index), {})[key] = value
+    for optimizer, state in zip(optimizers, states, strict=True):
         params = parameters([optimizer])
         for place, entry in state.items():
             sizes = {entry[name].numel() for name in MOMENTS if name in entry}
             if sizes and sizes != {params[place].numel()}:
                 raise ValueError(f"the optimiser's state {place} belongs to another parameter")
             parameter = params[place]
-            for key, tensor in entry.items():
-                if tensor.shape == parameter.shape and not parameter.is_contiguous():
-                    like = torch.empty_like(parameter, dtype=tensor.dtype, device=tensor.device)
-                    entry[key] = like.copy_(tensor)
+            for key, value in entry.items():
+                if not isinstance(value, Tensor) or parameter.is_contiguous():
+                    continue
+                if value.shape == parameter.shape:
+                    like = torch.empty_like(parameter, dtype=value.dtype, device=value.device)
+                    entry[key] = like.copy_(value)
         optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
         for place, entry in state.items():
             loaded = optimizer.state[params[place]]
-            for key, tensor in entry.items():  # torch has cast them to the parameter's type
-                loaded[key] = tensor.to(loaded[key].device)
-        _load_others(optimizer, params, tensors, f"{i}.other.json")
-
-
-def _load_others(
-    optimizer: Optimizer, params: list[Parameter], tensors: Mapping[str, Tensor], name: str
-) -> None:
-    text = bytes(tensors[name].tolist()) if name in tensors else b"[]"
-    take = partial(_take, tensors, params[0].device)
-    for place, key, value in json.loads(text, object_hook=take):
-        owner = params[place] if isinstance(place, int) else place
-        if key is None:
-            optimizer.state[owner] = value
-        else:
-            optimizer.state[owner][key] = value
+            for key, value in entry.items():  # torch has cast tensors to the parameter's type
+                if isinstance(value, Tensor):
+                    loaded[key] = value.to(loaded[key].device)
