@@ -5,7 +5,6 @@ GPU, that is dozens of small kernels per matrix. It also multiplies in bf16, whi
 or AVX512-BF16 emulate slowly. Axes: K matrices of one shape, R rows, S columns.
 """
 
-import json
 import math
 import re
 from collections import defaultdict
@@ -14,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from pydantic_core import from_json, to_json
 from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
@@ -317,7 +317,7 @@ def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
     Other state, such as a number, is JSON in the bytes of ``<optimiser>.other.json``.
 
     Raises:
-        TypeError: An optimiser keeps an object that is neither a tensor nor a JSON value.
+        ValueError: An optimiser keeps an object that is neither a tensor nor a JSON value.
     """
     tensors = dict[str, Tensor]()
     for i, optimizer in enumerate(optimizers):
@@ -329,7 +329,8 @@ def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
                 else:
                     others.append([place, key, value])
         if others:
-            text = json.dumps(others, default=partial(_put, tensors, f"{i}.other")).encode()
+            put = partial(_put, tensors, f"{i}.other")
+            text = to_json(others, fallback=put, inf_nan_mode="constants")
             tensors[f"{i}.other.json"] = torch.tensor(list(text), dtype=torch.uint8)
     return tensors
 
@@ -342,8 +343,15 @@ def _put(tensors: dict[str, Tensor], prefix: str, value: Any) -> dict[str, str]:
     return {TENSOR: name}
 
 
-def _take(tensors: Mapping[str, Tensor], device: torch.device, value: dict[str, Any]) -> Any:
-    return tensors[value[TENSOR]].to(device) if TENSOR in value else value
+def _take(tensors: Mapping[str, Tensor], device: torch.device, value: Any) -> Any:
+    take = partial(_take, tensors, device)
+    if isinstance(value, list):
+        return [*map(take, value)]
+    if not isinstance(value, dict):
+        return value
+    if TENSOR in value:
+        return tensors[value[TENSOR]].to(device)
+    return {name: take(part) for name, part in value.items()}
 
 
 def load_state_tensors(optimizers: Sequence[Optimizer], tensors: Mapping[str, Tensor]) -> None:
@@ -375,8 +383,7 @@ def _load_others(
     optimizer: Optimizer, params: list[Parameter], tensors: Mapping[str, Tensor], name: str
 ) -> None:
     text = bytes(tensors[name].tolist()) if name in tensors else b"[]"
-    take = partial(_take, tensors, params[0].device)
-    for place, key, value in json.loads(text, object_hook=take):
+    for place, key, value in _take(tensors, params[0].device, from_json(text)):
         owner = params[place] if isinstance(place, int) else place
         if key is None:
             optimizer.state[owner] = value
