@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from pydantic_core import from_json, to_json
 from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
