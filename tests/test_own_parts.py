@@ -408,15 +408,12 @@ class Growing(torch.optim.SGD):
 """
 
 
-STATE = """for number, p in enumerate(self.param_groups[0]["params"]):
-            if number == 0:
-                self.state[p] = (self.state[p] or 0) + 1
-                continue
+STATE = """for p in self.param_groups[0]["params"]:
             step = self.state[p].setdefault("step", 0)
             assert type(step) is int
             self.state[p]["step"] = step + 1
-            self.state[p].setdefault("rows", [p.detach().clone()])[0].lerp_(p, 0.5)
-            p.grad.mul_(1 / (1 + step)).add_(self.state[p]["rows"][0])"""
+            row = self.state[p].setdefault("row", p.detach().clone()).lerp_(p, 0.5)
+            p.grad.mul_(1 / (1 + step)).add_(row)"""
 
 
 UNREADABLE = """return super().step(closure)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from pydantic_core import from_json, to_json
 from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
@@ -348,16 +347,17 @@ def load_state_tensors(optimizers: Sequence[Optimizer], tensors: Mapping[str, Te
             sizes = {entry[name].numel() for name in MOMENTS if name in entry}
             if sizes and sizes != {params[place].numel()}:
                 raise ValueError(f"the optimiser's state {place} belongs to another parameter")
-            parameter = params[place]
             for key, value in entry.items():
-                if not isinstance(value, Tensor) or parameter.is_contiguous():
-                    continue
-                if value.shape == parameter.shape:
-                    like = torch.empty_like(parameter, dtype=value.dtype, device=value.device)
-                    entry[key] = like.copy_(value)
+                entry[key] = _in_memory_order(value, params[place])
         optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
         for place, entry in state.items():
             loaded = optimizer.state[params[place]]
             for key, value in entry.items():  # torch has cast tensors to the parameter's type
                 if isinstance(value, Tensor):
                     loaded[key] = value.to(loaded[key].device)
+
+
+def _in_memory_order(value: Any, parameter: Parameter) -> Any:
+    if not isinstance(value, Tensor) or value.shape != parameter.shape or parameter.is_contiguous():
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)

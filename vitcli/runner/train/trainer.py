@@ -239,7 +239,7 @@ class Trainer:
         state = progress | checkpoint_state(self.training)
         try:
             tensors = self.training.tensors()
-        except ValueError as error:
+        except TypeError as error:
             raise OwnCodeError(f"{', '.join(sorted(self.spec.code))}: {error}") from error
         checkpoint = Checkpoint(self.step, tensors, state)
         save_checkpoint(self.run.checkpoints, checkpoint)
