@@ -35,8 +35,8 @@ SOUNDS = torch.randn(6, 1, *SHAPE).double()
 
 
 def build(fusion: str, task: dict[str, Any] | None = None, **model: Any) -> FusionModel:
-    task = FusionSpec(fusion=fusion, sound_patch_size=8, **(task or {}))
-    spec = ExperimentSpec(model=BASE.replace(**model), task=task)
+    fields = FusionSpec(fusion=fusion, sound_patch_size=8, **(task or {}))
+    spec = ExperimentSpec(model=BASE.replace(**model), task=fields)
     return noisy(Fusion.make_module(spec).double().eval())
 
 

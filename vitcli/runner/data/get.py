@@ -21,9 +21,8 @@ from vitcli.runner.data.find import (
     original_files,
 )
 from vitcli.runner.data.folder import list_folder
-from vitcli.runner.data.picture_reader import require_packages
 from vitcli.runner.data.readers import decode_named
-from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.errors import ConfigError, InputError, require_packages
 from vitcli.runner.files import commit
 from vitcli.runner.text import Listener, ignore_message, printable
 
@@ -39,7 +38,7 @@ def get_data(
     if (named := split_name(name)) and named[0].fetch:
         if source is not None:
             raise ConfigError(f"--from: {printable(name)} names its place itself; leave out --from")
-        require_packages(name)
+        require_packages(f"{name.partition(':')[0]}:", named[0].packages, "hub")
         folder = load_target(named[0].fetch)(named[1], offline, on_message)
         return Source("files", folder.root)
     if name not in CATALOGUE:

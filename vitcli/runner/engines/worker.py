@@ -90,8 +90,8 @@ def run_trial(
         stage = "data" if load.has_failed else "training"
         # Another process may have begun the trial after this one had looked.
         is_used = RunDir(root / folder).is_in_use()
-        code = InUseError.exit_code if is_used else error.exit_code
-        send(Ended(state="failed", reason=str(error), exit=code, stage=stage))
+        exit_code = InUseError.exit_code if is_used else error.exit_code
+        send(Ended(state="failed", reason=str(error), exit=exit_code, stage=stage))
     except BaseException as error:
         if reason := own_code.locate_in_own_code(error):
             send(Ended(state="failed", reason=reason, exit=ConfigError.exit_code))
