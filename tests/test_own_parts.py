@@ -355,6 +355,7 @@ TIED = "table = nn.Embedding(num_classes, 3); self.head.weight = self.table.weig
         (ZERO, f"{POOLED}[:, :1]", "net.py: mat1"),
         (ZERO, "self.head(self.means(x)[:, :, None])", "net.py: mat1"),
         ("", f"{{'logits': {POOLED}}}", "Net must return logits as one tensor, returned dict"),
+        ("self.rows = (row for row in 'ab')", POOLED, "cannot pickle 'generator' object"),
         (ZERO, "self.head(self.grown(self.means(x)))", "net.late.bias is built in"),
         ("self.weight = nn.Parameter(torch.ones(1, dtype=torch.cfloat))", POOLED, "is complex"),
         ("Net.get_extra_state = lambda self: {'t': 1}", POOLED, "_extra_state is a dict"),

@@ -68,9 +68,16 @@ def abstract_copy(module: nn.Module) -> nn.Module:
 
 @contextmanager
 def without_memory(spec: ExperimentSpec) -> Iterator[None]:
-    """Say what an error of own code on the device ``meta`` is about."""
+    """Say what an error of own code on the device ``meta``, or in a copy of it, is about."""
     try:
         yield
+    except TypeError as error:
+        if not spec.code or "pickle" not in str(error):
+            raise
+        raise OwnCodeError(
+            f"{', '.join(sorted(spec.code))}: {error}; vitcli copies a model, so keep such objects"
+            " out of it"
+        ) from error
     except RuntimeError as error:
         if not spec.code or "meta" not in str(error):
             raise

@@ -172,7 +172,7 @@ def prepare(experiment: Experiment, request: Request, *, replay: int | None = No
     module = initial_module(spec, data, None if is_waiting else first, request.on_message)
     # A run keeps the kernels that it began with, because kernels round differently.
     kernels = str(checkpoint.state.get("kernels", "torch")) if checkpoint else None
-    with resource_errors(SMALLER):
+    with resource_errors(SMALLER), without_memory(spec):
         training = build_training(
             spec, module, data.to(device), request.on_message, kernels=kernels
         )
