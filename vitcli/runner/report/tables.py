@@ -49,6 +49,8 @@ UNNAMED = re.compile(r"(Unnamed: \d+.*)?")
 """Header of a column without a name, such as the index of a data frame of pandas."""
 PREAMBLE = re.compile(r"sep=|# ", re.IGNORECASE)
 """How lines before the header begin that say nothing of the cells."""
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+", re.ASCII)
+"""A number with signs between thousands, or one with three decimals."""
 FORMULA = re.compile(r"'*[=+\-@\t\r].", re.DOTALL)
 """How text begins that a spreadsheet would compute, perhaps behind the signs that prevent it."""
 
@@ -262,6 +264,18 @@ def read_csv(
             yield place, [cells[i] for i in named]
     except csv.Error as error:
         raise InputError(f"{name}, line {reader.line_num}: not a row of CSV: {error}") from error
+
+
+def maybe_thousands(numbers: Sequence[str], delimiter: str) -> str | None:
+    """Return the first number of a column whose sign may stand between thousands.
+
+    Commas between the cells say that points are decimal; semicolons, that commas may be.
+    """
+    marked = [text for text in numbers if "." in text or "," in text]
+    if not marked or delimiter == "," or not all(map(THOUSANDS.fullmatch, marked)):
+        return None
+    is_unclear = delimiter == ";" or "," in marked[0] or len(marked) < len(numbers)
+    return marked[0] if is_unclear else None
 
 
 def unguarded(cell: str) -> str:
