@@ -89,6 +89,46 @@ def test_a_bad_cell_is_one_line_with_its_place(table, column, cell):
 
 
 @pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("cat,dog", "cat|dog"),
+        ("cat, ice bear", "cat|ice bear"),
+        ("cat/dog", "cat|dog"),
+        ("cat dog", "cat|dog"),
+        ("{cat,dog}", "cat|dog"),
+        ("('cat', 'dog')", "cat|dog"),
+        ('("ice bear",)', "ice bear"),
+        ("bird;cat,dog", "bird|cat|dog"),
+        ("hot  dog", "hot|dog"),
+        ("{cat}", "cat"),
+        ("cat,ant", None),  # there is no ant
+        ("A+", None),
+        ('["cat,dog"]', None),
+    ],
+)
+def test_labels_that_another_sign_joins_are_asked_about_and_the_advice_works(table, text, parts):
+    cells = ("cat;dog", "ice bear;A", "hot;bird", text)
+    if parts is None:
+        assert len(load_data(DataSpec(name=table("labels", cells))).class_names) == 7
+        return
+    talk = said(4, "data", "info", table("labels", cells))
+    assert "table.csv, line 5: which labels are in " in talk
+    assert len(talk.strip().splitlines()) == 1
+    _, _, advice = talk.strip().partition("? Write ")
+    split, one = advice.split(", or ")
+    assert split == parts
+    for cell in (split, one):
+        load_data(DataSpec(name=table("labels", (*cells[:3], cell))))
+
+
+def test_a_list_with_commas_without_quotes_is_told_the_sign_between_labels(table, here):
+    name, path = table("labels", ("cat", "dog")), here / "table.csv"
+    path.write_text(path.read_text().replace("cat", "cat,dog", 1))
+    assert "line 2: 4 cells, but the header has 3" in (talk := said(4, "data", "info", name))
+    assert talk.strip().endswith("in quotes, but write | between labels")
+
+
+@pytest.mark.parametrize(
     ("targets", "sign", "unclear"),
     [
         (("968", "1.108", "996", "1.004"), ";", "1.108"),

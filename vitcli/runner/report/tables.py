@@ -260,6 +260,8 @@ def read_csv(
                 raise InputError(
                     f"{place}: {len(cells)} cells, but the header has {len(header)}; put a text"
                     f" with a {'comma' if delimiter == ',' else repr(delimiter)} in quotes"
+                    + ", but write | between labels"
+                    * ("labels" in map(str.casefold, header))
                 )
             yield place, [cells[i] for i in named]
     except csv.Error as error:
@@ -267,15 +269,11 @@ def read_csv(
 
 
 def maybe_thousands(numbers: Sequence[str], delimiter: str) -> str | None:
-    """Return the first number of a column whose sign may stand between thousands.
-
-    Commas between the cells say that points are decimal; semicolons, that commas may be.
-    """
+    """Return a number whose sign may stand between thousands; with ``;``, commas are decimal."""
     marked = [text for text in numbers if "." in text or "," in text]
-    if not marked or delimiter == "," or not all(map(THOUSANDS.fullmatch, marked)):
-        return None
-    is_unclear = delimiter == ";" or "," in marked[0] or len(marked) < len(numbers)
-    return marked[0] if is_unclear else None
+    is_unclear = delimiter == ";" or len(marked) < len(numbers) or "," in "".join(marked)
+    is_unclear &= delimiter != "," and all(map(THOUSANDS.fullmatch, marked))
+    return next(iter(marked), None) if is_unclear else None
 
 
 def unguarded(cell: str) -> str:
