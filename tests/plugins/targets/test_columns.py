@@ -72,11 +72,7 @@ BAD = {
     ("target", "nan"): "line 3: the target 'nan' is no finite number",
     ("target", "-inf"): "line 3: the target '-inf' is no finite number",
     ("target", "1e39"): "line 3: the target '1e39' is too large",
-    (
-        "target",
-        "1,5",
-    ): "line 3: the target '1,5' is no finite number; write a point, no comma, and no"
-    " sign between thousands",
+    ("target", "1,5"): "line 3: the target '1,5' is no finite number; write it as 1234.5, no comma",
     ("target", ""): "line 3: the target is empty; write a number, or remove the line",
 }
 

@@ -85,8 +85,7 @@ def read_targets(cells: Sequence[Cell], _: object) -> tuple[tuple[str, ...], Ten
 def number_in(at: str, text: str) -> float:
     if not text:
         raise InputError(f"{at}: the target is empty; write a number, or remove the line")
-    is_comma = NUMBER.fullmatch(text.replace(",", "."))
-    hint = "; write a point, no comma, and no sign between thousands" if is_comma else ""
+    hint = "; write it as 1234.5, no comma" if NUMBER.fullmatch(text.replace(",", ".")) else ""
     if not NUMBER.fullmatch(text):
         raise InputError(f"{at}: the target {printable(text)!r} is no finite number{hint}")
     if not torch.tensor(float(text)).isfinite():

@@ -257,11 +257,10 @@ def read_csv(
                 header = cells
                 named = [i for i, head in enumerate(cells) if exact or not UNNAMED.fullmatch(head)]
             if len(cells) <= max(named, default=0) or any(cells[len(header) :]):
+                also = ", but write | between labels" * ("labels" in " ".join(header).lower())
                 raise InputError(
                     f"{place}: {len(cells)} cells, but the header has {len(header)}; put a text"
-                    f" with a {'comma' if delimiter == ',' else repr(delimiter)} in quotes"
-                    + ", but write | between labels"
-                    * ("labels" in map(str.casefold, header))
+                    f" with a {'comma' if delimiter == ',' else repr(delimiter)} in quotes{also}"
                 )
             yield place, [cells[i] for i in named]
     except csv.Error as error:
