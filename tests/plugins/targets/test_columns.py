@@ -72,7 +72,7 @@ BAD = {
     ("target", "nan"): "line 3: the target 'nan' is no finite number",
     ("target", "-inf"): "line 3: the target '-inf' is no finite number",
     ("target", "1e39"): "line 3: the target '1e39' is too large",
-    ("target", "1,5"): "line 3: the target '1,5' is no finite number; write a point, no comma",
+    ("target", "1,5"): "line 3: the target '1,5' is no finite number; write it as 1234.5, no comma",
     ("target", ""): "line 3: the target is empty; write a number, or remove the line",
 }
 
@@ -82,6 +82,77 @@ def test_a_bad_cell_is_one_line_with_its_place(table, column, cell):
     talk = said(4, "data", "info", table(column, ("1", cell, "2")))
     assert f"table.csv, {BAD[column, cell]}" in talk
     assert len(talk.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("cat,dog", "cat|dog"),
+        ("cat, ice bear", "cat|ice bear"),
+        ("cat/dog", "cat|dog"),
+        ("cat dog", "cat|dog"),
+        ("{cat,dog}", "cat|dog"),
+        ("('cat', 'dog')", "cat|dog"),
+        ('("ice bear",)', "ice bear"),
+        ("bird;cat,dog", "bird|cat|dog"),
+        ("hot  dog", "hot|dog"),
+        ("{cat}", "cat"),
+        ("cat,ant", None),  # there is no ant
+        ("A+", None),
+        ('["cat,dog"]', None),
+    ],
+)
+def test_labels_that_another_sign_joins_are_asked_about_and_the_advice_works(table, text, parts):
+    cells = ("cat;dog", "ice bear;A", "hot;bird", text)
+    if parts is None:
+        assert len(load_data(DataSpec(name=table("labels", cells))).class_names) == 7
+        return
+    talk = said(4, "data", "info", table("labels", cells))
+    assert "table.csv, line 5: which labels are in " in talk
+    assert len(talk.strip().splitlines()) == 1
+    _, _, advice = talk.strip().partition("? Write ")
+    split, one = advice.split(", or ")
+    assert split == parts
+    for cell in (split, one):
+        load_data(DataSpec(name=table("labels", (*cells[:3], cell))))
+
+
+def test_a_list_with_commas_without_quotes_is_told_the_sign_between_labels(table, here):
+    name, path = table("labels", ("cat", "dog")), here / "table.csv"
+    path.write_text(path.read_text().replace("cat", "cat,dog", 1))
+    assert "line 2: 4 cells, but the header has 3" in (talk := said(4, "data", "info", name))
+    assert talk.strip().endswith("in quotes, but write | between labels")
+
+
+@pytest.mark.parametrize(
+    ("targets", "sign", "unclear"),
+    [
+        (("968", "1.108", "996", "1.004"), ";", "1.108"),
+        (("968", "1.108", "996", "1.004"), "\t", "1.108"),
+        (("968", "-2.034.500", "1.108"), ";", None),  # no number at all
+        (("8.034", "8.122", "7.996"), ";", "8.034"),
+        (("968", "1.108", "996", "1.004"), ",", None),
+        (("968", "1.108", "0.5"), ";", None),
+        (("8.034", "8.122", "7.996"), "\t", None),
+    ],
+)
+def test_a_sign_between_thousands_is_asked_about_and_the_advice_works(
+    table, here, targets, sign, unclear
+):
+    name = table("target", targets)
+    path, text = here / "table.csv", (here / "table.csv").read_text()
+    path.write_text(text.replace(",", sign))
+    if unclear:
+        line = 2 + targets.index(unclear)
+        talk = said(4, "data", "info", name)
+        wanted = f"table.csv, line {line}: has the target '{unclear}' a sign between thousands?"
+        assert f"{wanted} Write {unclear.replace('.', '')}," in talk
+        path.write_text(text)  # commas between the cells
+    if "-2.034.500" in targets:
+        assert "'-2.034.500' is no finite number" in said(4, "data", "info", name)
+        return
+    numbers = load_data(DataSpec(name=name)).train.extra["target"][:, 0]
+    assert sorted(numbers.tolist()) == pytest.approx(sorted(map(float, targets)))
 
 
 def test_tables_that_say_too_little_or_too_much_are_refused(table, here):
@@ -150,6 +221,9 @@ def test_corrections_change_lists_and_numbers(colours, here):
     numbers = load_data(spec.replace(name=f"csv:{colours / 'target.csv'}"))
     place = numbers.train.names.index("0.png")
     assert numbers.train.extra["target"][place].item() == 12.5
+    Path("mine.csv").write_text("file;label\n0.png;12.500\n")
+    with pytest.raises(InputError, match=r"mine.csv, line 2: has the target '12.500' a sign"):
+        load_data(spec.replace(name=f"csv:{colours / 'target.csv'}"))
 
 
 @pytest.mark.parametrize(

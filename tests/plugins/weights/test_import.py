@@ -5,6 +5,7 @@ import errno
 import io
 import os
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,7 @@ def prefixed(prefix: str, state: State) -> State:
 
 
 OTHERS = {"head.mlp.0.weight": torch.ones(3, 3), "centre.ema": torch.tensor(0)}
+MOMENTS = {"state": {0: {"exp_avg": torch.ones(16), "step": torch.tensor(3.0)}}}
 OPTIONS = argparse.Namespace(lr=1e-3, model="vit_x", crops=[1, 2])
 CHECKPOINTS: dict[str, Callable[[State, State], Any]] = {
     "deit": lambda raw, ema: {"model": raw, "model_ema": ema, "args": OPTIONS},
@@ -144,16 +146,43 @@ CHECKPOINTS: dict[str, Callable[[State, State], Any]] = {
     },
     "no average": lambda raw, ema: {"model": ema, "ema": {"decay": 0.9}, "args": OPTIONS},
     "metrics": lambda raw, ema: {"state_dict": OTHERS | prefixed("model.", ema), "loops": {}},
+    "swa": lambda raw, ema: {"model": raw, "model_swa": ema},
+    "best": lambda raw, ema: {"best_state": raw, "net": ema, "optim": {"exp_avg": raw}},
+    "only the best": lambda raw, ema: {"best_state": ema, "epoch": 3, "optim": MOMENTS},
+    "lightning": lambda raw, ema: {
+        "state_dict": prefixed("model.", raw) | prefixed("ema_model.module.", ema),
+        "optimizer_states": [MOMENTS],
+    },
+    "AveragedModel": lambda raw, ema: {
+        "model": raw,
+        "averaged_model": {"n_averaged": torch.tensor(3)} | prefixed("module.", ema),
+        "optimizer": MOMENTS,
+    },
+    "a part averaged": lambda raw, ema: {"model": ema, "ema": {"head.weight": raw["head.weight"]}},
 }
 
 
+NOTES = {
+    "deit": ("model_ema.*", "model.*"),
+    "ema": ("ema.model.*", "model.*"),
+    "dino": ("teacher.backbone.*", "student.module.backbone.*"),
+    "swa": ("model_swa.*", "model.*"),
+    "best": ("net.*", "best_state.*, optim.exp_avg.*"),
+    "lightning": ("state_dict.ema_model.module.*", "state_dict.model.*"),
+    "AveragedModel": ("averaged_model.module.*", "model.*"),
+}
+"""What is read of a checkpoint, and what is left out."""
+
+
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_averaged_weights_of_a_checkpoint_are_read(tiny, here, name):
+def test_averaged_weights_of_a_checkpoint_are_read_and_those_left_out_are_named(tiny, here, name):
     model = theirs()
     raw = {key: torch.full_like(tensor, 0.5) for key, tensor in model.state_dict().items()}
     torch.save(CHECKPOINTS[name](raw, dict(model.state_dict())), here / "vit.pth")
-    said(0, "import", "vit.pth", tiny, "-o", "mine", *FIELDS)
+    talk = said(0, "import", "vit.pth", tiny, "-o", "mine", *FIELDS)
     same_logits("mine", model)
+    left = re.findall(r"holds several models: (.*) is read, (.*) is left out", talk)
+    assert left == ([NOTES[name]] if name in NOTES else [])
 
 
 def test_tensors_that_the_model_cannot_have_are_refused(tiny, here):

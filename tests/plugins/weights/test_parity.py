@@ -48,7 +48,7 @@ def test_logits_equal_timm(fields, options):
     theirs = timm.models.VisionTransformer(**sizes, **options)
     scramble(theirs).eval()
     ours = build_vit(spec).eval()
-    ours.load_state_dict(match_tensors(theirs.state_dict(), ours, "theirs"))
+    ours.load_state_dict(match_tensors(theirs.state_dict(), ours, "theirs", print))
     images = torch.randn(3, 3, *spec.img_size)
     for fused in (True, False):
         for module in ours.modules():

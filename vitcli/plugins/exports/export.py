@@ -34,7 +34,7 @@ from vitcli.runner.report.tables import escape_markdown, markdown_grid
 from vitcli.runner.run.checkpoint import untie_shared_tensors
 from vitcli.runner.run.folder import RESULT, RunDir
 from vitcli.runner.run.record import RunRecord, headline_key, read_record
-from vitcli.runner.text import one_line, printable, without_folders
+from vitcli.runner.text import ignore_message, one_line, printable, without_folders
 from vitcli.version import __version__
 
 Facts = dict[str, str]
@@ -152,7 +152,7 @@ def read_safetensors(path: Path, model: TrainedModel) -> Reloaded:
     else:
         if weights.POSITIONS not in own:  # constants, of which the file has a table
             tensors.pop(weights.timm_name(weights.POSITIONS), None)
-        state = weights.match_tensors(state | tensors, other, path)
+        state = weights.match_tensors(state | tensors, other, path, ignore_message)
     other.load_state_dict(state)
     return model.as_output(other)
 

@@ -17,7 +17,7 @@ from vitcli.plugins.table.answers import are_right, read_images, results_of
 from vitcli.plugins.table.score import PREFIX, metric_of_column
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import sha256
-from vitcli.runner.report.tables import csv_text, delimiter_of, read_csv
+from vitcli.runner.report.tables import csv_text, delimiter_of, maybe_thousands, read_csv
 from vitcli.runner.run.record import RunRecord, State
 from vitcli.runner.study.collect import study_result
 from vitcli.runner.study.result import MIN_PAIRS, Origin, Plan, StudyResult
@@ -60,8 +60,6 @@ STATES = {
 }
 """States of W&B, MLflow and Slurm that have another name here."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d\d?)?", re.ASCII | re.IGNORECASE)
-THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+", re.ASCII)
-"""A number with signs between thousands, or one with three decimals."""
 WHOLE = re.compile(r"(-?\d{1,40})([.,]0+)?", re.ASCII)
 """A whole number, perhaps as pandas writes it beside empty cells."""
 UNITS = {"percent": "in percent", "fraction": "as a fraction of 1", "none": "as it stands"}
@@ -397,11 +395,10 @@ def _scores(
     texts: Mapping[str, str], chosen: str | None, delimiter: str, *, is_share: bool
 ) -> tuple[dict[str, Decimal], str, int]:
     """Return the scores by place, their unit and their digits; shares become fractions of 1."""
-    marked = [text for text in texts.values() if "." in text or "," in text]
-    is_exact = delimiter == "," or is_share or chosen or not all(map(THOUSANDS.fullmatch, marked))
-    if marked and not is_exact and ("," in marked[0] or len(marked) < len(texts)):
+    unclear = maybe_thousands([*texts.values()], delimiter)
+    if unclear and not is_share and not chosen:
         raise InputError(
-            f"has the score {marked[0]!r} a sign between thousands? Write it without, or"
+            f"has the score {unclear!r} a sign between thousands? Write it without, or"
             " type --unit none if all signs are decimal"
         )
     if delimiter != "," and not any("." in text for text in texts.values()):

@@ -5,7 +5,7 @@ Axes: N pictures, K classes, or the one number of a picture.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import torch
 from torch import Tensor
@@ -25,8 +25,8 @@ def read_labels(
 
     A cell has labels with ``;`` or ``|`` between them, or a JSON list, or nothing: no class.
     """
-    lists = [(at, labels_in(at, text)) for at, text in cells]
-    names = [*(class_names or sorted({label for _, labels in lists for label in labels}))]
+    lists = [labels_in(at, text) for at, text in cells]
+    names = [*(class_names or sorted({label for labels in lists for label in labels}))]
     if class_names is None:
         table = cells[0][0].rpartition(", line ")[0]
         if not names:
@@ -39,7 +39,11 @@ def read_labels(
             raise InputError(f"{table}: {error}") from error
     place = {same_class(name): column for column, name in enumerate(names)}
     numbers = torch.zeros(len(cells), len(names))
-    for row, (at, labels) in zip(numbers, lists, strict=True):
+    for row, (at, text), labels in zip(numbers, cells, lists, strict=True):
+        parts = [part for label in labels for part in joined(label, place) or [label]]
+        if parts != labels and not text.startswith("["):
+            hint = printable(f"{'|'.join(parts)}, or {json.dumps(labels, ensure_ascii=False)}")
+            raise InputError(f"{at}: which labels are in {printable(text)!r}? Write {hint}")
         for label in labels:
             if label not in place:
                 hint = did_you_mean(label, names) or f"; there are {printable(', '.join(names))}"
@@ -48,6 +52,16 @@ def read_labels(
                 )
             row[place[label]] = 1
     return tuple(names), numbers
+
+
+def joined(label: str, names: Container[str]) -> list[str]:
+    """Return the classes that a label joins by commas, slashes or blanks, or has in brackets."""
+    inner = re.sub(r"^\((.*)\)$|^\{(.*)\}$", r"\1\2", label).rstrip(",")
+    for sign in (",", "/", r"[,/\s]+"):
+        parts = [re.sub(r"^(['\"])(.*)\1$", r"\2", x.strip()) for x in re.split(sign, inner)]
+        if parts != [label] and all(part in names for part in parts):
+            return parts
+    return []
 
 
 def labels_in(at: str, text: str) -> list[str]:
@@ -71,7 +85,7 @@ def read_targets(cells: Sequence[Cell], _: object) -> tuple[tuple[str, ...], Ten
 def number_in(at: str, text: str) -> float:
     if not text:
         raise InputError(f"{at}: the target is empty; write a number, or remove the line")
-    hint = "; write a point, no comma" if NUMBER.fullmatch(text.replace(",", ".")) else ""
+    hint = "; write it as 1234.5, no comma" if NUMBER.fullmatch(text.replace(",", ".")) else ""
     if not NUMBER.fullmatch(text):
         raise InputError(f"{at}: the target {printable(text)!r} is no finite number{hint}")
     if not torch.tensor(float(text)).isfinite():

@@ -284,7 +284,7 @@ def load_timm(
         prefix, source_name = NET, source.name
     else:
         found, source_name = read_tensors(source), str(source)
-        prefix = prefix_of(found, {key.removeprefix(NET) for key in own}, source)
+        prefix = prefix_of(found, {key.removeprefix(NET) for key in own}, source, on_message)
     tensors = {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
     heads = (key.removeprefix(NET) for key in model.head_names if key.endswith(".weight"))
     sizes = [len(tensors[key]) for key in heads if key in tensors and tensors[key].ndim]

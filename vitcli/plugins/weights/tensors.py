@@ -32,22 +32,19 @@ from vitcli.runner.files import make_folder, make_output_folder
 from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoint
 from vitcli.runner.run.folder import CONFIG, RunDir, is_effectively_empty
 from vitcli.runner.run.record import read_record
-from vitcli.runner.text import natural_key, one_line
+from vitcli.runner.text import Listener, natural_key, one_line
 from vitcli.version import __version__
 
-AVERAGED = re.compile(r"(^|[._])(ema|teacher)([._]|$)")
-"""The names of averaged weights: an exponential moving average, or the teacher of a student."""
-WEIGHT_KEYS = (
-    *("state_dict", "model_state_dict", "model", "net", "weights"),
-    *("model_state", "params", "state", "student"),
-)
-"""Keys under which training programs save weights that are not averaged."""
+AVERAGED = re.compile(r"(^|[._])(ema|swa|(?<!exp_)avg|averaged?|teacher)([._]|$)", re.IGNORECASE)
+"""The names of averaged weights, the teacher of a student among them."""
+WEIGHT_KEYS = "state_dict model_state_dict model net weights model_state params state student"
+"""Keys under which training programs save weights that are not averaged; the first is read."""
 MAX_DEPTH = 4
 SAVE = "torch.save(model.state_dict(), 'weights.pt')"
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
-    """Return the tensors in a file under their names; of a checkpoint, the averaged weights."""
+    """Return the tensors in a file under their names, those of a checkpoint behind its keys."""
     if not file.is_file():
         raise InputError(f"{file}: not a file")
     try:
@@ -72,14 +69,14 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
 
 
 def find_tensors(saved: Any, depth: int = 0) -> dict[str, Tensor]:
-    """Return the first mapping of names to tensors in an object, averaged weights before others."""
-    if depth == MAX_DEPTH or not isinstance(saved, Mapping):
-        return {}
-    if all(isinstance(value, Tensor) for value in saved.values()):
-        return {str(name): tensor for name, tensor in saved.items()}
-    averaged = [key for key in saved if AVERAGED.search(str(key))]
-    inside = (find_tensors(saved.get(key), depth + 1) for key in (*averaged, *WEIGHT_KEYS))
-    return next(filter(None, inside), {})
+    """Return the tensors in nested mappings under their keys with points between, ``ema.norm``."""
+    tensors = {}
+    for key, value in saved.items() if isinstance(saved, Mapping) and depth < MAX_DEPTH else ():
+        if isinstance(value, Tensor):
+            tensors[str(key)] = value
+        inside = find_tensors(value, depth + 1)
+        tensors |= {f"{key}.{name}": tensor for name, tensor in inside.items()}
+    return tensors
 
 
 TIMM = (
@@ -128,7 +125,7 @@ def timm_name(name: str) -> str:
 
 
 def match_tensors(
-    tensors: Mapping[str, Tensor], model: ImageModel, file: str | Path
+    tensors: Mapping[str, Tensor], model: ImageModel, file: str | Path, on_message: Listener
 ) -> dict[str, Tensor]:
     """Return a file's tensors with the names, types and shapes of a model's state dict.
 
@@ -137,7 +134,7 @@ def match_tensors(
     """
     wanted = model.state_dict()
     ours = {timm_name(name): name for name in wanted} | {name: name for name in wanted}
-    prefix = prefix_of(tensors, ours, file)
+    prefix = prefix_of(tensors, ours, file, on_message)
     inside = {name.removeprefix(prefix): name for name in tensors if name.startswith(prefix)}
     labels = {ours.get(inner, inner): name for inner, name in inside.items()}
     problems = [f"{labels[k]} has no place in the model" for k in labels if k not in wanted]
@@ -162,7 +159,9 @@ def match_tensors(
     return made
 
 
-def prefix_of(names: Collection[str], known: Collection[str], file: str | Path) -> str:
+def prefix_of(
+    names: Collection[str], known: Collection[str], file: str | Path, on_message: Listener
+) -> str:
     """Return what precedes a model's names, such as ``module.``; averaged weights come first."""
     counts: Counter[str] = Counter()
     for name in names:
@@ -170,11 +169,20 @@ def prefix_of(names: Collection[str], known: Collection[str], file: str | Path) 
         counts.update(
             ".".join([*parts[:i], ""]) for i in range(len(parts)) if ".".join(parts[i:]) in known
         )
-    models = [prefix for prefix in counts if counts[prefix] == max(counts.values())]
-    models = [prefix for prefix in models if AVERAGED.search(prefix)] or models
+    most, ranks = max(counts.values(), default=0), dict[str, int]()
+    for prefix, count in counts.items():
+        key, is_averaged = prefix.partition(".")[0], AVERAGED.search(prefix)
+        if count == most or (is_averaged and 2 * count > most):
+            ranks[prefix] = -1 if is_averaged else [*WEIGHT_KEYS.split(), key].index(key)
+    models = sorted(ranks, key=lambda prefix: ranks[prefix])
     if len(models) > 1:
-        prefixes = one_line(", ".join(models), 200)
-        raise InputError(f"{file} holds several models ({prefixes}); save the weights of one")
+        first, *others = (one_line(f"{prefix}*", 100) for prefix in models)
+        left = one_line(", ".join(others), 400)
+        if ranks[models[0]] == ranks[models[1]]:
+            raise InputError(
+                f"{file} holds several models ({first}, {left}); save one of them alone"
+            )
+        on_message(f"note: {file} holds several models: {first} is read, {left} is left out")
     return models[0] if models else ""
 
 
@@ -259,7 +267,7 @@ def import_weights(
             f"{experiment.name} trains more than an image model (task"
             f" {described.task.name!r}); name an experiment of the task 'classify'"
         )
-    weights = match_tensors(read_tensors(file), model, file)
+    weights = match_tensors(read_tensors(file), model, file, on_message)
     stated = stated_settings(file)
     own = experiment.spec.data
     statistics = {name: getattr(own, name) or stated.get(f"data.{name}") for name in STATISTICS}

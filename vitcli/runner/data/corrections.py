@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitcli.core.data.source import DataSet, Images
 from vitcli.runner.data.arrays import arranged
-from vitcli.runner.data.extras import column_of
+from vitcli.runner.data.extras import Cell, column_of
 from vitcli.runner.data.labels import same_class
 from vitcli.runner.data.listing import PictureFolder
 from vitcli.runner.errors import InputError
@@ -50,7 +50,8 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
     classes = [*map(same_class, folder.class_names)]
     corrections = dict[str, int | Tensor | None]()
     column = column_of(folder.extra)
-    for at, written, label in csv_lines(corrections_file(file, folder), CORRECTIONS):
+    path, cells = corrections_file(file, folder), list[Cell]()
+    for at, written, label in csv_lines(path, CORRECTIONS):
         forms = known.get(composed(written), [])
         names = [name for name in forms if name.strip() == written] or forms
         if len(names) != 1:
@@ -66,9 +67,12 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
         if name in corrections:
             raise InputError(f"{at}: {printable(name)} was named before; keep one line of the two")
         if column and label:
+            cells.append((at, label))
             corrections[name] = column.read_cells([(at, label)], folder.class_names)[1][0]
         else:
             corrections[name] = classes.index(label) if label else None
+    if column:
+        column.refuse_thousands(cells, path)
     return corrections
 
 

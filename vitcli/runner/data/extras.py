@@ -15,6 +15,7 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.spec import TaskSpec
 from vitcli.plugin import Registry
 from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.report.tables import csv_text, delimiter_of, maybe_thousands
 from vitcli.runner.text import listed, printable
 
 
@@ -54,6 +55,15 @@ class ColumnReader(ExtraReader):
     read: Callable[[Path, Sequence[str], Sequence[str]], Tensor] = lambda root, files, pictures: (
         torch.empty(len(pictures), 0)
     )
+
+    def refuse_thousands(self, cells: Sequence[Cell], file: Path) -> None:
+        texts = [] if self.is_classes else [text for _, text in cells]
+        if unclear := maybe_thousands(texts, delimiter_of(csv_text(file))):
+            raise InputError(
+                f"{cells[texts.index(unclear)][0]}: has the {self.column} {unclear!r} a sign"
+                f" between thousands? Write {unclear.replace('.', '')}, or separate the cells by"
+                " commas if points are decimal"
+            )
 
 
 EXTRAS = Registry[ExtraReader]("extra")

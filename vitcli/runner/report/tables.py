@@ -49,6 +49,8 @@ UNNAMED = re.compile(r"(Unnamed: \d+.*)?")
 """Header of a column without a name, such as the index of a data frame of pandas."""
 PREAMBLE = re.compile(r"sep=|# ", re.IGNORECASE)
 """How lines before the header begin that say nothing of the cells."""
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+", re.ASCII)
+"""A number with signs between thousands, or one with three decimals."""
 FORMULA = re.compile(r"'*[=+\-@\t\r].", re.DOTALL)
 """How text begins that a spreadsheet would compute, perhaps behind the signs that prevent it."""
 
@@ -255,13 +257,22 @@ def read_csv(
                 header = cells
                 named = [i for i, head in enumerate(cells) if exact or not UNNAMED.fullmatch(head)]
             if len(cells) <= max(named, default=0) or any(cells[len(header) :]):
+                also = ", but write | between labels" * ("labels" in " ".join(header).lower())
                 raise InputError(
                     f"{place}: {len(cells)} cells, but the header has {len(header)}; put a text"
-                    f" with a {'comma' if delimiter == ',' else repr(delimiter)} in quotes"
+                    f" with a {'comma' if delimiter == ',' else repr(delimiter)} in quotes{also}"
                 )
             yield place, [cells[i] for i in named]
     except csv.Error as error:
         raise InputError(f"{name}, line {reader.line_num}: not a row of CSV: {error}") from error
+
+
+def maybe_thousands(numbers: Sequence[str], delimiter: str) -> str | None:
+    """Return a number whose sign may stand between thousands; with ``;``, commas are decimal."""
+    marked = [text for text in numbers if "." in text or "," in text]
+    is_unclear = delimiter == ";" or len(marked) < len(numbers) or "," in "".join(marked)
+    is_unclear &= delimiter != "," and all(map(THOUSANDS.fullmatch, marked))
+    return next(iter(marked), None) if is_unclear else None
 
 
 def unguarded(cell: str) -> str:

@@ -63,6 +63,7 @@ def list_csv(
         written_at: list[Cell] = [(places[row], texts[row]) for row in order]
         names, trained = kind.read_cells(written_at[:num_train], class_names)
         held_out = kind.read_cells(written_at[num_train:], names)[1]
+        kind.refuse_thousands(written_at, path)
         extra = {columns()[kind.column]: torch.cat([trained, held_out])}
         numbers = rarest_classes(extra[columns()[kind.column]])
         facts = (kind.column, texts, splits, groups)
