@@ -1,5 +1,6 @@
 """Folds: equal parts by content, copies together, each run on its own part."""
 
+import hashlib
 import re
 
 import numpy as np
@@ -9,9 +10,9 @@ from PIL import Image
 
 from tests.runner.data.conftest import add, draw_pets, load, spec
 from tests.runner.train.conftest import train
-from vitcli.core.data.source import DataSet, Images
-from vitcli.runner.data.arrays import hold_out
-from vitcli.runner.data.folds import hold_out_groups
+from vitcli.core.data.source import DataSet, Images, together
+from vitcli.runner.data.arrays import canonical_order, hold_out
+from vitcli.runner.data.folds import divide, hold_out_groups
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.engines.worker import SharedData
 from vitcli.runner.errors import InputError
@@ -121,6 +122,79 @@ def test_validation_pictures_look_like_no_training_picture(pets, change):
     assert len(data.val) == pytest.approx(len(first), abs=2)
     assert data.val.labels.unique().tolist() == [0, 1]
     assert data.data_hash != whole.data_hash, "another split is other images"
+
+
+def shoot(root, sizes: dict[str, tuple[int, ...]], kind: str) -> None:
+    """Write groups of pictures: copies of a file, or the same scene with other noise."""
+    generator = np.random.default_rng(0)
+    for name, groups in sizes.items():
+        (root / name).mkdir(parents=True)
+        for group, size in enumerate(groups):
+            scene = generator.integers(0, 236, (20, 20, 3))
+            for shot in range(size):
+                noise = generator.integers(
+                    0, 20 if kind == "noise" and size > 1 else 1, scene.shape
+                )
+                path = root / name / f"{group}-{shot}.png"
+                Image.fromarray((scene + noise).astype(np.uint8)).save(path)
+
+
+SINGLE = (1,) * 50
+"""Sizes of groups."""
+
+
+@pytest.mark.parametrize("kind", ["noise", "copy"])
+@pytest.mark.parametrize(
+    ("sizes", "held"),
+    [
+        ({"fox": (35, *SINGLE[:15]), "hare": (35, *SINGLE[:15])}, (10, 10)),
+        ({"fox": (15, *SINGLE[:35]), "hare": SINGLE}, (10, 10)),
+        ({"fox": (45, *SINGLE[:5]), "hare": (9, 9, 9, 9, 9, 5)}, (5, 9)),
+        ({"fox": (46, *SINGLE[:4]), "hare": SINGLE}, (4, 10)),
+    ],
+)
+def test_a_large_group_stays_in_training_if_the_others_give_a_fifth(tmp_path, sizes, held, kind):
+    shoot(tmp_path / "camera", sizes, kind)
+    messages: list[str] = []
+    data = load(tmp_path / "camera", messages)
+    nearness = 1 if kind == "noise" else 3  # copies of one file count once
+    assert data.test.labels.bincount().tolist() == pytest.approx([*held], abs=nearness)
+    sides = [{name.partition("-")[0] for name in part.names} for part in (data.train, data.test)]
+    assert not sides[0] & sides[1], "no group is divided"
+    notes = [text for text in messages if "not a fifth of each class" in text]
+    wanted = ["4 of 50 pictures of 'fox'"] * (held[0] == 4)
+    assert [note.splitlines()[1].strip() for note in notes] == wanted
+
+
+def test_copies_of_one_file_leave_the_fifth_to_the_only_other_picture(tmp_path):
+    shoot(tmp_path / "camera", {"fox": (97, 1, 1, 1), "hare": (1,) * 10}, "copy")
+    messages: list[str] = []
+    data = load(tmp_path / "camera", messages)
+    assert data.test.labels.bincount().tolist() == [1, 2]
+    assert "1 of 100 pictures of 'fox'" in "".join(messages)
+
+
+def test_groups_of_at_most_a_fifth_stay_in_the_part_of_earlier_versions(tmp_path):
+    shoot(tmp_path / "camera", {"fox": (10, 4, *SINGLE[:36]), "hare": (2,) * 25}, "noise")
+    data = load(tmp_path / "camera")
+    images = together(data.train, data.test)
+    images = images[canonical_order(images)]
+    first = divide(images, data.class_names, 5, 0, {}) == 0
+    assert {*images[first].names} == {*data.test.names}
+    assert {f"fox/0-{shot}.png" for shot in range(10)} <= {*data.test.names}
+
+
+@pytest.mark.parametrize("count", [2, 3, 7, 8, 19, 100])
+def test_different_pictures_are_held_out_by_their_content_alone(tmp_path, count):
+    add(tmp_path / "pets" / "cat", count, np.random.default_rng(count))
+    add(tmp_path / "pets" / "dog", 5, np.random.default_rng(0))
+    messages: list[str] = []
+    data = load(tmp_path / "pets", messages)
+    cats = (tmp_path / "pets" / "cat").iterdir()
+    in_order = sorted(cats, key=lambda path: hashlib.sha256(path.read_bytes()).digest())
+    held = {f"cat/{path.name}" for path in in_order[: max(1, round(count / 5))]}
+    assert {name for name in data.test.names if name.startswith("cat")} == held
+    assert "not a fifth" not in "".join(messages)
 
 
 def test_a_class_with_fewer_different_pictures_than_folds_is_refused(pets):
