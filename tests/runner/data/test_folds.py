@@ -276,3 +276,15 @@ def test_groups_leave_each_class_a_training_picture():
     images, groups = grouped({"a": (5, 0), "b": (0, 5)})
     with pytest.raises(InputError, match=r"data\.group: no group can be held out"):
         hold_out_groups(images, 0.2, groups)
+
+
+def test_groups_above_the_share_come_last_only_if_asked():
+    numbers = set()
+    for prefix in "abcdefgh":
+        sizes = {f"{prefix}{number}": (1, 1) for number in range(35)}
+        images, groups = grouped({f"{prefix} camera": (15, 0), **sizes})
+        chosen = hold_out_groups(images, 0.2, groups, large_last=True)
+        assert images.labels[chosen].bincount().tolist() == pytest.approx([10, 7], abs=3)
+        assert not any("camera" in groups[name] for name in images[chosen].names)
+        numbers.add(int(images.labels[hold_out_groups(images, 0.2, groups)].bincount()[0]))
+    assert max(numbers) > 13, "else it proves nothing"
