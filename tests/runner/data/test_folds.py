@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.runner.data.conftest import add, draw_pets, load, spec
+from tests.runner.data.conftest import add, draw_pets, load, shoot, spec
 from tests.runner.train.conftest import train
 from vitcli.core.data.source import DataSet, Images, together
 from vitcli.runner.data.arrays import canonical_order, hold_out
@@ -124,21 +124,6 @@ def test_validation_pictures_look_like_no_training_picture(pets, change):
     assert data.data_hash != whole.data_hash, "another split is other images"
 
 
-def shoot(root, sizes: dict[str, tuple[int, ...]], kind: str) -> None:
-    """Write groups of pictures: copies of a file, or the same scene with other noise."""
-    generator = np.random.default_rng(0)
-    for name, groups in sizes.items():
-        (root / name).mkdir(parents=True)
-        for group, size in enumerate(groups):
-            scene = generator.integers(0, 236, (20, 20, 3))
-            for shot in range(size):
-                noise = generator.integers(
-                    0, 20 if kind == "noise" and size > 1 else 1, scene.shape
-                )
-                path = root / name / f"{group}-{shot}.png"
-                Image.fromarray((scene + noise).astype(np.uint8)).save(path)
-
-
 SINGLE = (1,) * 50
 """Sizes of groups."""
 
@@ -164,14 +149,6 @@ def test_a_large_group_stays_in_training_if_the_others_give_a_fifth(tmp_path, si
     notes = [text for text in messages if "not a fifth of each class" in text]
     wanted = ["4 of 50 pictures of 'fox'"] * (held[0] == 4)
     assert [note.splitlines()[1].strip() for note in notes] == wanted
-
-
-def test_copies_of_one_file_leave_the_fifth_to_the_only_other_picture(tmp_path):
-    shoot(tmp_path / "camera", {"fox": (97, 1, 1, 1), "hare": (1,) * 10}, "copy")
-    messages: list[str] = []
-    data = load(tmp_path / "camera", messages)
-    assert data.test.labels.bincount().tolist() == [1, 2]
-    assert "1 of 100 pictures of 'fox'" in "".join(messages)
 
 
 def test_groups_of_at_most_a_fifth_stay_in_the_part_of_earlier_versions(tmp_path):

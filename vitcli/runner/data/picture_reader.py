@@ -315,8 +315,7 @@ def _split_by_content(
     """Split into (train, test), with a fifth of each class in test, by ``content_digests``.
 
     The split does not depend on file names or on the size at which pictures are read. Identical
-    files stay on the same side, above a fifth in train if it can be. A class with one file stays
-    in train.
+    files stay on the same side. A class with one file stays in train.
     """
     by_class: dict[int, dict[bytes, list[int]]] = {}
     for row in rows:
@@ -324,9 +323,7 @@ def _split_by_content(
     train, test = list[int](), list[int]()
     for by_digest in by_class.values():
         share = max(1, round(TEST_SHARE * len(by_digest))) if len(by_digest) > 1 else 0
-        most = TEST_SHARE * sum(map(len, by_digest.values())) + 1
-        in_order = sorted(by_digest, key=lambda digest: (len(by_digest[digest]) >= most, digest))
-        for rank, digest in enumerate(in_order):
+        for rank, digest in enumerate(sorted(by_digest)):
             (test if rank < share else train).extend(by_digest[digest])
     return train, test
 
