@@ -243,6 +243,7 @@ def test_a_temperature_from_few_wrong_answers_is_doubted(run, photos):
     for temperature, accuracy, doubted in (
         (0.16, 0.95, True),
         (0.16, 0.4, False),
+        (0.16, None, False),
         (2, 0.95, False),
     ):
         numbers = {"temperature": temperature, "val_accuracy": accuracy, "set_threshold_0.9": 0.5}

@@ -154,6 +154,7 @@ def test_with_few_pictures_of_a_class_the_answer_says_how_many_a_curve_needs(pic
     code, out, _ = vitcli("choose", "imagefolder:pictures", "--models", POCKET)
     assert code == 0
     assert "class 'dark' has 9 different images or groups" in " ".join(out.split())
+    assert "add 1 to it, or move its folder away" in " ".join(out.split())
     assert "balanced accuracy" in out
     found = document("--models", POCKET, "--json")
     assert found["gain_of_twice"] is None is found["gain_interval_95"]

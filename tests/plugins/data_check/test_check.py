@@ -12,6 +12,7 @@ from PIL import Image
 
 from tests.cli import commands
 from tests.cli.commands import said
+from tests.runner.data.conftest import shoot
 from tests.runner.data.own_pictures import draw_pictures
 from tests.runner.data.test_formats import write_csv
 from vitcli.core.spec import DataSpec
@@ -112,6 +113,15 @@ def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictur
     told: list[str] = []
     load_data(DataSpec(name=f"imagefolder:{pictures}"), on_message=told.append)
     assert [text for text in told if "no test picture of 'dark'" in text]
+
+
+@pytest.mark.parametrize(("sizes", "is_told"), [((46, 1, 1, 1, 1), True), ((1,) * 10, False)])
+def test_a_fifth_that_cannot_be_held_out_is_told_once(here, sizes, is_told):
+    shoot(here / "camera", {"fox": sizes, "hare": (1,) * 10}, "noise")
+    notes = json.loads(vitcli("check", "camera", "--json")[1])["notes"]
+    told = [note for note in notes if "not a fifth of each class" in note]
+    assert len(told) == is_told
+    assert all("4 of 50 pictures of 'fox'" in note and "data.folds=5" in note for note in told)
 
 
 @pytest.mark.parametrize(

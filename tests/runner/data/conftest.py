@@ -123,6 +123,21 @@ def add(
         Image.fromarray(pixels).save(folder / f"{size[0]}-{i}.png")
 
 
+def shoot(root: Path, sizes: dict[str, tuple[int, ...]], kind: str) -> None:
+    """Write groups of pictures: copies of a file, or the same scene with other noise."""
+    generator = np.random.default_rng(0)
+    for name, groups in sizes.items():
+        (root / name).mkdir(parents=True)
+        for group, size in enumerate(groups):
+            scene = generator.integers(0, 236, (20, 20, 3))
+            for shot in range(size):
+                noise = generator.integers(
+                    0, 20 if kind == "noise" and size > 1 else 1, scene.shape
+                )
+                path = root / name / f"{group}-{shot}.png"
+                Image.fromarray((scene + noise).astype(np.uint8)).save(path)
+
+
 def spec(root: Path, **options: Any) -> DataSpec:
     return DataSpec(name=f"imagefolder:{root}", **options)
 

@@ -1,5 +1,6 @@
 """Folds: equal parts by content, copies together, each run on its own part."""
 
+import hashlib
 import re
 
 import numpy as np
@@ -7,11 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.runner.data.conftest import add, draw_pets, load, spec
+from tests.runner.data.conftest import add, draw_pets, load, shoot, spec
 from tests.runner.train.conftest import train
-from vitcli.core.data.source import DataSet, Images
-from vitcli.runner.data.arrays import hold_out
-from vitcli.runner.data.folds import hold_out_groups
+from vitcli.core.data.source import DataSet, Images, together
+from vitcli.runner.data.arrays import canonical_order, hold_out
+from vitcli.runner.data.folds import divide, hold_out_groups
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.engines.worker import SharedData
 from vitcli.runner.errors import InputError
@@ -123,6 +124,56 @@ def test_validation_pictures_look_like_no_training_picture(pets, change):
     assert data.data_hash != whole.data_hash, "another split is other images"
 
 
+SINGLE = (1,) * 50
+"""Sizes of groups."""
+
+
+@pytest.mark.parametrize("kind", ["noise", "copy"])
+@pytest.mark.parametrize(
+    ("sizes", "held"),
+    [
+        ({"fox": (35, *SINGLE[:15]), "hare": (35, *SINGLE[:15])}, (10, 10)),
+        ({"fox": (15, *SINGLE[:35]), "hare": SINGLE}, (10, 10)),
+        ({"fox": (45, *SINGLE[:5]), "hare": (9, 9, 9, 9, 9, 5)}, (5, 9)),
+        ({"fox": (46, *SINGLE[:4]), "hare": SINGLE}, (4, 10)),
+    ],
+)
+def test_a_large_group_stays_in_training_if_the_others_give_a_fifth(tmp_path, sizes, held, kind):
+    shoot(tmp_path / "camera", sizes, kind)
+    messages: list[str] = []
+    data = load(tmp_path / "camera", messages)
+    nearness = 1 if kind == "noise" else 3  # copies of one file count once
+    assert data.test.labels.bincount().tolist() == pytest.approx([*held], abs=nearness)
+    sides = [{name.partition("-")[0] for name in part.names} for part in (data.train, data.test)]
+    assert not sides[0] & sides[1], "no group is divided"
+    notes = [text for text in messages if "not a fifth of each class" in text]
+    wanted = ["4 of 50 pictures of 'fox'"] * (held[0] == 4)
+    assert [note.splitlines()[1].strip() for note in notes] == wanted
+
+
+def test_groups_of_at_most_a_fifth_stay_in_the_part_of_earlier_versions(tmp_path):
+    shoot(tmp_path / "camera", {"fox": (10, 4, *SINGLE[:36]), "hare": (2,) * 25}, "noise")
+    data = load(tmp_path / "camera")
+    images = together(data.train, data.test)
+    images = images[canonical_order(images)]
+    first = divide(images, data.class_names, 5, 0, {}) == 0
+    assert {*images[first].names} == {*data.test.names}
+    assert {f"fox/0-{shot}.png" for shot in range(10)} <= {*data.test.names}
+
+
+@pytest.mark.parametrize("count", [2, 3, 7, 8, 19, 100])
+def test_different_pictures_are_held_out_by_their_content_alone(tmp_path, count):
+    add(tmp_path / "pets" / "cat", count, np.random.default_rng(count))
+    add(tmp_path / "pets" / "dog", 5, np.random.default_rng(0))
+    messages: list[str] = []
+    data = load(tmp_path / "pets", messages)
+    cats = (tmp_path / "pets" / "cat").iterdir()
+    in_order = sorted(cats, key=lambda path: hashlib.sha256(path.read_bytes()).digest())
+    held = {f"cat/{path.name}" for path in in_order[: max(1, round(count / 5))]}
+    assert {name for name in data.test.names if name.startswith("cat")} == held
+    assert "not a fifth" not in "".join(messages)
+
+
 def test_a_class_with_fewer_different_pictures_than_folds_is_refused(pets):
     first = sorted((pets / "dog").iterdir())[0]
     (pets / "dog" / "same.png").write_bytes(first.read_bytes())
@@ -202,3 +253,15 @@ def test_groups_leave_each_class_a_training_picture():
     images, groups = grouped({"a": (5, 0), "b": (0, 5)})
     with pytest.raises(InputError, match=r"data\.group: no group can be held out"):
         hold_out_groups(images, 0.2, groups)
+
+
+def test_groups_above_the_share_come_last_only_if_asked():
+    numbers = set()
+    for prefix in "abcdefgh":
+        sizes = {f"{prefix}{number}": (1, 1) for number in range(35)}
+        images, groups = grouped({f"{prefix} camera": (15, 0), **sizes})
+        chosen = hold_out_groups(images, 0.2, groups, large_last=True)
+        assert images.labels[chosen].bincount().tolist() == pytest.approx([10, 7], abs=3)
+        assert not any("camera" in groups[name] for name in images[chosen].names)
+        numbers.add(int(images.labels[hold_out_groups(images, 0.2, groups)].bincount()[0]))
+    assert max(numbers) > 13, "else it proves nothing"

@@ -13,7 +13,7 @@ from PIL import Image
 from tests.cli.commands import said, vitcli
 from tests.runner.data.conftest import add
 from vitcli.core.spec import DataSpec
-from vitcli.runner.data import folds
+from vitcli.runner.data import cache, folds, picture_reader
 from vitcli.runner.data.load import load_data
 from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.run.folder import RunDir
@@ -119,22 +119,45 @@ def test_a_run_that_kept_a_split_continues_and_is_measured_without_the_old_run(p
     assert not Path("runs/parts").exists()
 
 
-def test_a_run_of_a_version_that_divided_pictures_alike_keeps_its_validation_pictures(
-    photos, monkeypatch
-):
+def as_if_validation_pictures_could_look_alike(photos: Path, earlier: pytest.MonkeyPatch) -> None:
     for path in sorted(photos.rglob("*.png"))[::2]:
         Image.open(path).rotate(90).save(path.with_name(f"turned-{path.name}"))
+    earlier.setattr(folds, "alike_together", lambda train, val, *others: val)
+
+
+def as_if_the_largest_group_were_held_out(photos: Path, earlier: pytest.MonkeyPatch) -> None:
+    path = min(photos.rglob("*.png"))
+    scene, generator = np.array(Image.open(path)) // 2, np.random.default_rng(0)
+    for shot in range(15):
+        noise = generator.integers(0, 20, scene.shape, np.uint8)
+        Image.fromarray(scene + noise).save(path.with_name(f"shot-{shot}.png"))
+
+    def first_part(images, class_names, count, contents):
+        return folds.divide(images, class_names, count, 0, {}) == 0
+
+    earlier.setattr(picture_reader, "hold_out_fold", first_part)
+    earlier.setattr(cache, "FORMAT", 9)
+
+
+@pytest.mark.parametrize(
+    "divide_as_before",
+    [as_if_validation_pictures_could_look_alike, as_if_the_largest_group_were_held_out],
+)
+def test_a_run_of_a_version_that_divided_pictures_otherwise_keeps_its_pictures(
+    photos, monkeypatch, divide_as_before
+):
     with monkeypatch.context() as earlier:
-        earlier.setattr(folds, "alike_together", lambda train, val, *others: val)
+        divide_as_before(photos, earlier)
         train("photos", "whole", "--epochs", "2")
         train("photos", "parts", "--epochs", "2", "--stop-after", "1")
     train("photos", "today")
     assert sides("today") != sides("whole"), "else it proves nothing"
     said(0, "train", "--resume", "parts")
-    code, out, talk = vitcli("eval", "parts", "--split", "val", "--json")
-    assert (code, "other images" in talk) == (0, False)
     whole = json.loads(Path("runs/whole/result.json").read_text())
-    assert json.loads(out)["val_accuracy"] == whole["val_accuracy"]
+    for split in ("val", "test"):
+        code, out, talk = vitcli("eval", "parts", "--split", split, "--json")
+        assert (code, "other images" in talk) == (0, False)
+        assert json.loads(out)[f"{split}_accuracy"] == whole[f"{split}_accuracy"]
     assert sides("parts") == sides("whole")
     train("photos", "after", "--init", "whole")
     assert sides("after") == sides("whole")

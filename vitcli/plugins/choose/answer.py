@@ -193,7 +193,10 @@ def _gain(best: Probed, pictures: Pictures, on_stage: OnStage) -> tuple[list[Fac
         known = (
             f"class {pictures.data.class_names[label]!r} has {fewest} different images or groups"
         )
-        text = f"not known: {known}, and a learning curve needs {needed} in each class"
+        text = (
+            f"not known: {known}, and a learning curve needs {needed} in each class; add"
+            f" {needed - fewest} to it, or move its folder away"
+        )
         facts = [Fact(name, None, label=title, text=text), *hidden(gain_interval_95=None)]
         return facts, DataTable("learning_curve", fields, rows)
     stage = f"{best.candidate.name}: learning curve"

@@ -147,7 +147,7 @@ def tables_of_run(found: "FolderCheck") -> list[DataTable]:
 
 def check_report(found: "FolderCheck", against: str | None) -> Report:
     from vitcli.plugins.data_check.check import GROUPS
-    from vitcli.runner.data.picture_reader import kept_area
+    from vitcli.runner.data.picture_reader import kept_area, notes_on_fifth, parts_of
     from vitcli.runner.experiment.config import load_experiment
 
     read_at = load_experiment("finetune").spec.data.resize or found.img_size
@@ -166,6 +166,9 @@ def check_report(found: "FolderCheck", against: str | None) -> Report:
         "There are too many pictures to search for those that look alike.": not found.is_compared,
         "--fit pad keeps the whole area of the pictures.": kept < 1,
     }
+    if found.folder.num_test is None:
+        sides = parts_of(found.images, found.train, found.test, [])[:2]
+        notes |= dict.fromkeys(notes_on_fifth(found.folder.class_names, *sides), True)
     sizes = [{"height": h, "width": w, "pictures": n} for (h, w), n in found.sizes.most_common()]
     return Report(
         facts=[

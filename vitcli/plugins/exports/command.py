@@ -82,7 +82,7 @@ def export(
     def about(name: str, value: object) -> str:
         if name not in limits:
             return ""
-        return "(not measured)" if value is None else f"(limit {limits[name]:g})"
+        return "(not measured)" if value is None else f"(generated images, limit {limits[name]:g})"
 
     following = "safetensors" if form == "card" else "card"
     report = Report(

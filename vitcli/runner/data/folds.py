@@ -110,15 +110,52 @@ def spread(groups: np.ndarray, labels: Sequence[int], draws: Sequence[bytes], fo
     return torch.from_numpy(parts)
 
 
+def hold_out_fold(
+    images: Images, class_names: Sequence[str], folds: int, contents: Mapping[str, str]
+) -> Tensor:
+    """Return whether each image is held out, about one of ``folds`` parts of each class: (N,) bool.
+
+    It is the first part of ``divide``, or what ``hold_out_alike`` chooses if a group is larger than
+    an even part of a class: the first part has the largest group.
+    """
+    groups, digests = linked_images(images, class_names, folds, {})
+    labels = images.labels.tolist()
+    sizes, totals = Counter(zip(groups.tolist(), labels, strict=True)), Counter(labels)
+    if any(size * folds >= totals[label] + folds for (_, label), size in sizes.items()):
+        return hold_out_alike(images, groups, 1 / folds, contents)
+    draws = [hashlib.sha256(b"0 " + digest).digest() for digest in digests]
+    return spread(groups, labels, draws, folds) == 0
+
+
+def hold_out_alike(
+    images: Images, groups: np.ndarray, share: float, contents: Mapping[str, str]
+) -> Tensor:
+    """Return what ``hold_out_groups`` holds out of ``groups``, (N,), large ones last: (N,) bool.
+
+    ``contents`` are those of the data set.
+    """
+    group_of = dict(zip(images.names, groups.tolist(), strict=True))
+    last_first = sorted(images.names, key=contents.__getitem__, reverse=True)
+    first = {group_of[name]: contents[name] for name in last_first}
+    groups_of = {name: first[group] for name, group in group_of.items()}
+    return hold_out_groups(images, share, groups_of, large_last=True)
+
+
 def hold_out_groups(
-    images: Images, share: float, groups_of: Mapping[str, str], contents: Sequence[bytes] = ()
+    images: Images,
+    share: float,
+    groups_of: Mapping[str, str],
+    contents: Sequence[bytes] = (),
+    *,
+    large_last: bool = False,
 ) -> Tensor:
     """Return whether each image is held out, about a share of each class: (N,) bool.
 
     Whole groups are held out, in an order that depends on their names, as long as that brings the
     classes nearer to their share. So a class of large groups gives more or less than its share. It
     gives at least its smallest group, if no class then loses all its images. ``contents`` are texts
-    that order images in no group; their pixels depend on the size at which they are read.
+    that order images in no group; their pixels depend on the size at which they are read. With
+    ``large_last``, groups above the share of a class are held out only if the others give less.
     """
     digests = pixel_digests(images.pixels)
     groups = _groups(digests, _pairs_in_groups(images, groups_of))
@@ -132,12 +169,13 @@ def hold_out_groups(
     for group, digest in zip(groups.tolist(), digests, strict=True):
         first[group] = min(digest, first.get(group, digest))
     total, out = counts.sum(0), np.zeros(len(counts), bool)
+    is_late = large_last & (counts >= share * total + 1).any(1)
     held = np.zeros_like(total)
 
     def leaves_all(group: int) -> bool:
         return bool((held + counts[group] < total)[counts[group] > 0].all())
 
-    for group in sorted(first, key=first.__getitem__):
+    for group in sorted(first, key=lambda group: (is_late[group], first[group])):
         more = held + counts[group]
         is_nearer = np.abs(more - share * total).sum() < np.abs(held - share * total).sum()
         if is_nearer and leaves_all(group):
@@ -171,11 +209,7 @@ def alike_together(
         return val
     with suppress(InputError):
         groups, _ = linked_images(images, class_names, 2, {})
-        group_of = dict(zip(images.names, groups.tolist(), strict=True))
-        last_first = sorted(images.names, key=contents.__getitem__, reverse=True)
-        first = {group_of[name]: contents[name] for name in last_first}
-        groups_of = {name: first[group] for name, group in group_of.items()}
-        return images[hold_out_groups(images, len(val) / len(images), groups_of)]
+        return images[hold_out_alike(images, groups, len(val) / len(images), contents)]
     return val
 
 

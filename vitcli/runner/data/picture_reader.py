@@ -36,7 +36,7 @@ from vitcli.runner.data.deep import (
 )
 from vitcli.runner.data.extras import images_by_class, read_extras
 from vitcli.runner.data.find import own_path
-from vitcli.runner.data.folds import divide, hold_out_groups, keep_sides
+from vitcli.runner.data.folds import hold_out_fold, hold_out_groups, keep_sides
 from vitcli.runner.data.formats.npz import list_arrays
 from vitcli.runner.data.labels import notes_on_names, notes_on_pairs, same_group
 from vitcli.runner.data.listing import PictureFolder, divided, group_of
@@ -256,8 +256,8 @@ def split_folder(
     """Return the indices of training, test and validation pictures, and those that look the same.
 
     ``digests`` are those of ``content_digests``. If pictures that would be held out look like
-    training pictures, whatever their colours, one of five folds is held out instead, unless a class
-    has too few different pictures.
+    training pictures, whatever their colours, or copies make a fifth uneven, ``hold_out_fold``
+    chooses others, unless a class has too few different pictures.
     """
     end = len(folder.paths) - folder.num_val
     readable, val = (
@@ -269,8 +269,9 @@ def split_folder(
         raise _nothing_left(folder, "the validation set")
     parts = parts_of(images, train, test, val)
     same = same_pictures(*parts)
+    uneven = notes_on_fifth(folder.class_names, *parts[:2])
     if folder.num_test is None and (
-        groups or same["copies"] or same["near"] or _near(*parts[:2], in_colour=False)
+        groups or uneven or same["copies"] or same["near"] or _near(*parts[:2], in_colour=False)
     ):
         known, divided = images[torch.tensor(readable)], None
         if groups:
@@ -278,7 +279,8 @@ def split_folder(
             divided = hold_out_groups(known, TEST_SHARE, groups, contents)
         else:
             with contextlib.suppress(InputError):
-                divided = divide(known, folder.class_names, NUM_FOLDS, 0, groups) == 0
+                named = contents_of(folder, digests)
+                divided = hold_out_fold(known, folder.class_names, NUM_FOLDS, named)
         if divided is not None:
             sides = zip(readable, divided.tolist(), strict=True)
             test = [row for row, is_test in sides if is_test]
@@ -324,6 +326,22 @@ def _split_by_content(
         for rank, digest in enumerate(sorted(by_digest)):
             (test if rank < share else train).extend(by_digest[digest])
     return train, test
+
+
+def notes_on_fifth(class_names: Sequence[str], train: Images, test: Images) -> list[str]:
+    """Return a note if less than half or more than twice a fifth of a class is held out."""
+    held = Counter(test.labels.tolist())
+    uneven = [
+        f"{held[label]:,} of {total:,} pictures of {printable(class_names[label])!r}"
+        for label, total in sorted((held + Counter(train.labels.tolist())).items())
+        if not TEST_SHARE * total // 2 <= held[label] <= max(1, 2 * TEST_SHARE * total)
+    ]
+    note = (
+        "note: not a fifth of each class is held out for testing, because pictures that look alike"
+        " or are of one group stay on one side; make a folder 'test' with other pictures, or test"
+        f" all in turn (-s data.folds=5):\n{listed(uneven, NUM_SHOWN)}"
+    )
+    return [note] if uneven else []
 
 
 def same_pictures(train: Images, test: Images, val: Images | None) -> Pairs:
@@ -481,10 +499,12 @@ def read_own(
     if spec.resize is None:
         height, width = data.img_size
         on_message(f"{where}: read at {height}x{width}; another size: -s data.resize=N")
+    notes = describe_problems(decoded, data)
     if folder.num_test is None and not spec.folds:
         counts = f"{len(data.test):,} of its {len(data.train) + len(data.test):,} pictures"
         on_message(f"{where}: {counts} are held out for testing (no test folder)")
-    for note in describe_problems(decoded, data):
+        notes = notes_on_fifth(data.class_names, data.train, data.test) + notes
+    for note in notes:
         on_message(note)
     leaks = () if spec.folds else _leaks(decoded, data, groups)
     return replace(data, leaks=leaks), groups, sides, folder.num_test is None

@@ -183,6 +183,8 @@ def why_uncalibrated(record: RunRecord) -> str | None:
         return "all validation images were right, which gives no temperature"
     if few := _few_wrong(record):
         return f"{few} are too few for a temperature"
+    if record.number("val_accuracy") is None:
+        return "the validation images gave no temperature"
     return "the validation images gave no temperature: the logits say too little of the classes"
 
 
@@ -199,9 +201,9 @@ def why_doubtful(record: RunRecord) -> str | None:
 def _few_wrong(record: RunRecord) -> str | None:
     """Return the validation images and how many were wrong, if these are too few; else None."""
     accuracy, count = record.number("val_accuracy"), record.num_val or 0
-    num_wrong = count if accuracy is None else round(count * (1 - accuracy))
-    images = quantity(count, "validation image")
-    return f"{images} with {num_wrong} wrong answers" if num_wrong < MIN_WRONG else None
+    if accuracy is None or (num_wrong := round(count * (1 - accuracy))) >= MIN_WRONG:
+        return None
+    return f"{quantity(count, 'validation image')} with {quantity(num_wrong, 'wrong answer')}"
 
 
 def describe_temperature(record: RunRecord) -> str:

@@ -89,7 +89,10 @@ def chosen_numbers(trainer: Trainer) -> dict[str, float]:
     answers = trainer.row.classifies or trainer.row.answers
     if not (trainer.data.val and answers and is_trained):
         return {}
-    return trainer.task.choose(trainer.outputs_of(trainer.data.val))
+    outputs, headline = trainer.outputs_of(trainer.data.val), trainer.row.headline.name
+    # No epoch has measured a probe.
+    value = {} if trainer.records else {f"val_{headline}": trainer.task.measure(outputs)[headline]}
+    return value | trainer.task.choose(outputs)
 
 
 def calibrated_numbers(trainer: Trainer, outputs: Outputs) -> dict[str, float]:
