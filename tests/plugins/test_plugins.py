@@ -44,7 +44,7 @@ def test_the_bundled_model_works_without_the_plugin_that_taught_it(here, monkeyp
     taught = printed("predict", "cifar10-pocket", picture), start_sha256(find_run("cifar10-pocket"))
     monkeypatch.setenv(plugin.VARIABLE, "no:distil")
     monkeypatch.setattr(TASKS, "data", {**TASKS.built_in})
-    _parsed_before.clear()
+    monkeypatch.setattr("vitcli.runner.run.folder._parsed_before", {})
     assert printed("predict", "cifar10-pocket", picture) == taught[0]
     assert start_sha256(find_run("cifar10-pocket")) == taught[1], "trials that start from it stay"
 

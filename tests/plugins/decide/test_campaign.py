@@ -13,6 +13,7 @@ import pytest
 
 import vitcli as interface
 from tests.cli.commands import printed, said, vitcli
+from tests.own_code import forget
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.decide import ledger, pairs
 from vitcli.plugins.decide.ideas import Call
@@ -26,6 +27,8 @@ from vitcli.runner.files import commit, commit_json, make_folder
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.events import Ended, TrialEvent
+
+__all__ = ["forget"]
 
 ROOT = Path("runs/night")
 NIGHT = ("--campaign", "night", "--against", "quickstart", "-j", "1")
