@@ -88,7 +88,10 @@ def test_the_state_of_an_own_optimizer_is_restored(state):
     assert repr(second.state[weight]) == repr(state)
 
 
-@pytest.mark.parametrize("state", [3, {"sides": [torch.ones(2)]}, {"kind": "x"}])
+OTHERS = [3, {"sides": [torch.ones(2)]}, {"kind": "x"}, {"a:int": torch.ones(1)}, {7: 1}]
+
+
+@pytest.mark.parametrize("state", OTHERS)
 @pytest.mark.parametrize("is_named", [False, True])
 def test_other_state_is_refused(state, is_named):
     weight = Parameter(torch.zeros(2, 3))

@@ -38,6 +38,7 @@ UNDECAYED = ("cls_token", "reg_token", "dist_token", "pos_embed", "relative", "t
 MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
 """State that has the shape of its parameter."""
 NUMBERS = {"int": int, "float": float, "bool": bool}
+NAMED = "keep an optimiser's state as self.state[p][NAME], NAME a text without ':'"
 BACKBONE = "backbone"
 """The value of ``train.freeze`` for all layers before the head."""
 
@@ -320,10 +321,12 @@ def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
     tensors = dict[str, Tensor]()
     for i, optimizer in enumerate(optimizers):
         for place, values in optimizer.state_dict()["state"].items():
-            if not isinstance(values, dict) or not isinstance(place, int):
-                raise TypeError("the optimiser's state has no name; keep it as self.state[p][NAME]")
+            if not isinstance(place, int) or not isinstance(values, dict):
+                raise TypeError(NAMED)
             for name, value in values.items():
                 kind = type(value).__name__
+                if not isinstance(name, str) or ":" in name:
+                    raise TypeError(NAMED)
                 if isinstance(value, Tensor):
                     tensors[f"{i}.{place}.{name}"] = value
                 elif kind in NUMBERS:

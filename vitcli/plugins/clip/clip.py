@@ -123,8 +123,7 @@ class ContrastiveTask(Task):
     def _subjects(self) -> Tensor:  # (K, choices)
         return torch.tensor(self.book.subjects, device=self.trained.tokens.device)
 
-    def _subject_of(self, labels: Tensor, choice: Tensor) -> Tensor:
-        """Return a subject of each class, (B,), from any non-negative integers ``choice``."""
+    def _subject_of(self, labels: Tensor, choice: Tensor) -> Tensor:  # (B,) each
         return self._subjects[labels, choice % self._subjects.shape[1]]
 
     def check_data(self, data: DataSet) -> None:
