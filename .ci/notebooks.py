@@ -77,7 +77,7 @@ def minutes(*names: str) -> str:
     total = [minute_text(sum(seconds.values())) for _, seconds in measured]
     made = "; ".join(
         f"{doc['hardware']}: torch {doc['torch']}, {doc['date']}, commit {doc['commit'][:9]}"
-        f"{', while other programs used the CPU' if doc['busy'] else ''}"
+        f"{', on a CPU that was not idle at the beginning' if doc['busy'] else ''}"
         for doc in documents
     )
     table = markdown_grid(
