@@ -108,10 +108,11 @@ def test_the_command_that_tunes_keeps_the_fields_of_the_data(pictures):
     assert following == "vitcli data check imagefolder:pictures", "a training would refuse them"
     shutil.move("pictures", "my pictures")
     words = ["choose", "imagefolder:my pictures", "--models", POCKET, "--fit", "pad", "--json"]
-    words += ["-s", "data.folds=4", "--limit-batches", 1]
+    words += ["-s", "data.folds=4", "-s", "data.channels=grey", "--limit-batches", 1]
     (following,) = json.loads(printed(*words))["next"]
     config = json.loads(printed(*shlex.split(following)[1:], "--dry-run", "--json"))["config"]
-    assert (config["data"]["fit"], config["data"]["folds"]) == ("pad", None)
+    fields = [config["data"][name] for name in ("fit", "channels", "folds")]
+    assert fields == ["pad", "grey", None]
     assert config["train"]["init"] == POCKET
 
 

@@ -37,8 +37,8 @@ def report(name: str, campaign: Campaign) -> Report:
 def table(name: str, ideas: Sequence[Idea], campaign: Campaign) -> DataTable:
     stored = {"verdict", "interval", "adopted", "seconds", "command"}
     rows = [
-        {"number": number, "idea": idea.name, "pairs": len(idea.scores), "difference": idea.mean}
-        | idea.model_dump(include=stored)
+        {"number": number, "idea": name_of(idea, ideas), "pairs": len(idea.scores)}
+        | {"difference": idea.mean, **idea.model_dump(include=stored)}
         for number, idea in enumerate(ideas, 1)
     ]
     unit, digits = campaign.metric.difference_unit, campaign.digits
@@ -50,3 +50,12 @@ def table(name: str, ideas: Sequence[Idea], campaign: Campaign) -> DataTable:
         Field("command", is_shown=False),
     ]
     return DataTable(name, columns, rows)
+
+
+def name_of(idea: Idea, ideas: Sequence[Idea]) -> str:
+    """Return the name of an idea, with the version of its code if there are several."""
+    same = [
+        other.side for other in ideas if (other.name, other.against) == (idea.name, idea.against)
+    ]
+    is_only = all(side == idea.side for side in same)
+    return idea.name if is_only else f"{idea.name} ({idea.side.config_hash[:8]})"

@@ -22,7 +22,7 @@ from vitcli.runner.data.find import (
 )
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.files import sha256
-from vitcli.runner.text import Listener, ignore_message, printable
+from vitcli.runner.text import Listener, ignore_message, printable, quantity
 
 
 def load_data(
@@ -152,7 +152,11 @@ def _finish(spec: DataSpec, data: DataSet, place: str) -> DataSet:
         data = replace(data, train=train, test=test, val=data.val and _coloured(data.val))
     mean, std = spec.mean or data.mean, spec.std or data.std
     if {len(mean), len(std)} != {data.in_chans}:
-        raise ConfigError(f"data.mean and data.std need {data.in_chans} values for {spec.name}")
+        raise ConfigError(
+            f"{spec.name}: pictures of {quantity(data.in_chans, 'channel')}, but data.mean and"
+            f" data.std have {len(mean)} and {quantity(len(std), 'value')}; a trained model needs"
+            " pictures of as many channels as it learned: see data.channels"
+        )
     return replace(data, name=spec.name, class_names=names, mean=mean, std=std, spec=spec)
 
 
