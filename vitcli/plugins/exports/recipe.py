@@ -2,6 +2,9 @@
 
     python recipe.py photo.jpg
 
+It reads PNG, JPEG, WebP, BMP, GIF and TIFF. ``prepare`` takes a picture of another format, such as
+HEIC, as an image that another library has opened for Pillow.
+
 Axes: C channels, H W pixels, K classes.
 """
 
