@@ -150,15 +150,21 @@ def read_text(
     finished = [row for row in trials.values() if row.state == "finished"]
     files = {row.place: row.predictions for row in finished if row.predictions and not folds}
     metric = metric_of_column(column, lower_is_better=choices.lower_is_better)
+    which = (
+        f"is a higher or a lower {printable(column)} better? Type --higher-is-better or"
+        " --lower-is-better (lower_is_better in Python)"
+    )
     if metric is None:
-        better = "Type --higher-is-better or --lower-is-better (lower_is_better in Python)"
-        raise ConfigError(f"is a higher or a lower {printable(column)} better? {better}")
+        raise ConfigError(which)
     texts = {row.place: row.score for row in finished}
     images = read_images(Path(name).parent, files)
     is_share = bool(metric.unit) or are_right(images)
     named = next((u for u, word in UNIT_WORDS.items() if word.search(column)), None)
     asked = choices.unit or named
     scores, unit, digits = _scores(texts, asked, delimiter_of(text), is_share=is_share)
+    is_loss = choices.lower_is_better is None and not metric.higher_is_better
+    if is_loss and min(scores.values(), default=0) < 0:
+        raise ConfigError(f"its scores are negative, as where a loss is written negated; {which}")
     is_doubtful = unit == named == "percent" and not choices.unit and metric.higher_is_better
     if is_doubtful and not any("%" in text for text in texts.values()):
         _refuse_fractions(column, scores)
