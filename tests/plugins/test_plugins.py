@@ -98,6 +98,7 @@ TIMM = "train quickstart --init timm:test_vit", "train quickstart -s model.famil
 NEEDS = [
     *of("exports", (CLASSIFIERS, "predict model.onnx x.png")),
     *of("distance", (FIGURES, "visualize run --what distance")),
+    *of("embeddings", (FIGURES, "visualize run --what curves,filters")),
     *of("faithfulness", (FIGURES, "visualize run --what curves,faithfulness")),
     *of("live", (PAGES, "attn-map cifar10-pocket x.png --format html")),
     *of("ray", (ENGINES, "ablate --engine ray -j 2")),

@@ -34,12 +34,6 @@ from vitcli.runner.visualize.figure import FigureRow, InteractiveFigure, RunFigu
 from vitcli.runner.visualize.lens_figure import lens_figure
 from vitcli.runner.visualize.picture_figures import picture_figures
 from vitcli.runner.visualize.training_figures import confusion_figure, curves_figure
-from vitcli.runner.visualize.weight_figures import (
-    embeddings_figure,
-    features_figure,
-    filters_figure,
-    positions_figure,
-)
 from vitcli.version import __version__
 
 FIGURES = Registry[FigureRow]("figure")
@@ -49,10 +43,6 @@ FIGURES |= {
     "mistakes": FigureRow(make=mistakes_figure),
     "heads": FigureRow(make=heads_figure),
     "logit-lens": FigureRow(make=lens_figure),
-    "pos-embed": FigureRow(make=positions_figure),
-    "filters": FigureRow(make=filters_figure),
-    "embeddings": FigureRow(make=embeddings_figure),
-    "features": FigureRow(make=features_figure),
 }
 INTERACTIVE = Registry[Callable[[TrainedRun], InteractiveFigure]]("interactive figure")
 NUMBERS = "numbers.json"
