@@ -12,10 +12,10 @@ from vitcli.plugin import plugins, why_off
 from vitcli.runner.experiment.yaml_text import read_mapping
 
 EVERY = (
-    *("bench", "choose", "clip", "data_check", "decide", "dino", "distil", "explain"),
-    *("exports", "factorial", "faithfulness", "fusion", "hf", "lejepa", "live", "mae", "page"),
-    *("parquet", "probe", "ray", "review", "search", "slurm", "ssat", "table", "targets"),
-    *("timm", "trackers", "views", "weights"),
+    *("bench", "choose", "clip", "data_check", "decide", "dino", "distance", "distil"),
+    *("embeddings", "explain", "exports", "factorial", "faithfulness", "fusion", "hf", "lejepa"),
+    *("live", "mae", "page", "parquet", "probe", "ray", "review", "search", "slurm", "ssat"),
+    *("table", "targets", "timm", "trackers", "views", "weights"),
 )
 """The names of vitcli's plugins, also of those whose folders are deleted."""
 FILES = {

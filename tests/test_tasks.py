@@ -177,7 +177,8 @@ def test_pictures_are_drawn_in_every_form(task):
     if "explorer" in PAGES:
         vitcli(f"attn-map {run} {picture} --format html -o page.html")
     (drawn,) = json.loads(vitcli(f"visualize {run} --num-images 4 --json"))["runs"]
-    assert {"curves", "heads", "filters", "embeddings"} <= drawn["files"].keys()
+    expected = {"curves", "heads", "filters", "embeddings"} & {*FIGURES}
+    assert expected <= drawn["files"].keys()
     assert all(Path(file).stat().st_size for file in drawn["files"].values())
 
 

@@ -43,7 +43,7 @@ def judge_one(claim: Mapping[str, Any]) -> tuple[Word, str]:
     A claim that holds counts in part if untrained models are not known to differ: it can be a
     result of the architecture or of the initial weights.
     """
-    from vitcli.runner.visualize.claims import describe_untrained
+    from vitcli.plugins.distance.claims import describe_untrained
 
     words: dict[str, Word] = {"does not hold": "refuted"}
     word = words.get(claim["verdict"], claim["verdict"])

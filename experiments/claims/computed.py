@@ -151,8 +151,8 @@ def untrained_reach(spec: Any, init: str) -> float:
         spec: A ViT with softmax attention.
         init: Row of ``model.init``. Pictures are noise; the number is the mean over 4 seeds.
     """
-    from vitcli.core.inspect.statistics import attention_distance, uniform_distance
     from vitcli.core.models.image_model import build_model
+    from vitcli.plugins.distance.statistics import attention_distance, uniform_distance
 
     reached = []
     for seed in SEEDS[:4]:

@@ -66,7 +66,8 @@ def runs(copy_of_run) -> Path:
 
 
 def visualize(copy_of_run) -> Path:
-    pytest.importorskip("vitcli.plugins.live")
+    for plugin in ("distance", "live"):
+        pytest.importorskip(f"vitcli.plugins.{plugin}")
     cls = {"train.epochs": 1, "model.pool": "cls", "model.pos_embed": "learned"}
     for name, changes in (("one", cls), ("two", {"train.epochs": 1})):
         copy_of_run(Path(name), changes)

@@ -93,4 +93,4 @@ def test_every_attention_has_a_map_or_is_refused(copy_of_run, here, row):
     for option in ("--method=rollout", "--method=grad-rollout", "--method=raw"):
         said(2 if row == "linformer" else 0, *words, option)
     if row == "linformer":
-        said(0, "visualize", run, "--what", "heads,distance", "--num-images", 4)
+        said(0, "visualize", run, "--what", "heads", "--num-images", 4)

@@ -31,7 +31,7 @@ NEEDED = {
     "runs": ("clip", "page", "trackers"),
     "search": ("ray",),
     "train": ("hf", "mae", "parquet", "timm"),
-    "visualize": ("faithfulness", "live"),
+    "visualize": ("distance", "embeddings", "faithfulness", "live"),
 }
 """Plugins that add to what a command of the core prints."""
 

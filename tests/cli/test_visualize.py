@@ -17,8 +17,6 @@ from PIL import Image
 from tests.cli.commands import document, printed, said, vitcli
 from tests.conftest import TINY, draw_pictures
 from tests.runner.train.conftest import train
-from vitcli.core.inspect.statistics import attention_distance, uniform_distance
-from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.run.folder import META, METRICS, STATUS, RunDir
 from vitcli.runner.visualize.render import FIGURES, INTERACTIVE
@@ -87,21 +85,11 @@ def test_every_figure_is_drawn_and_the_page_holds_them_all(run):
 
 
 def test_numbers_are_the_models_own(run):
-    (found,) = documents(run, "--what", "confusion,distance", "--num-images", 24)
-    images = (data := on_test_set(run, 24).data).normalize(data.test.pixels)
-    layers = Predictor(RunDir(run), "cpu").model.attention_weights(images)
-    for row in found["distance"]["layers"]:
-        by_head = attention_distance(layers[row["layer"] - 1], (2, 2), 4)
-        assert row["distance"] == pytest.approx(by_head.mean().item(), rel=1e-5)
-        assert row["distance_sd"] == pytest.approx(by_head.mean(1).std().item(), abs=1e-6)
-        assert row["nearest_head"] == pytest.approx(by_head.mean(0).min().item(), rel=1e-5)
-    assert found["distance"]["uniform_distance"] == uniform_distance((2, 2), 4)
+    (found,) = documents(run, "--what", "confusion", "--num-images", 24)
     saved = predictions(run)
     table = np.zeros((2, 2), int)
     np.add.at(table, (saved["labels"], saved["logits"].argmax(-1)), 1)
     assert found["confusion"]["confusion"] == table.tolist()
-    untrained = found["distance"]["claims"][-1]["untrained"]
-    assert untrained["low"] < untrained["high"], "the seeds do not differ"
 
 
 def test_mistakes_are_the_most_confident_wrong_predictions(run):
@@ -123,17 +111,12 @@ def test_mistakes_are_the_most_confident_wrong_predictions(run):
 
 
 def test_a_figure_that_a_model_lacks_is_reported_and_the_others_are_drawn(tiny, here):
-    train(tiny, "rope", {"model.pos_embed": "rope2d", "train.epochs": 0})
-    said(0, "visualize", "rope", "--what", "pos-embed,distance", "--num-images", 4)
-    assert not Path("figures/rope/pos-embed.png").exists()
-    train(tiny, "whole", {"model.patch_size": 8, "train.epochs": 0})
-    said(0, "visualize", "whole", "--what", "distance,heads", "--num-images", 4)
     model = "model: {family: convnet, widths: [8, 8]}"
     Path("net.yaml").write_text(re.sub(r"(?s)^model: .*?}", model, tiny.read_text().lstrip()))
     train(Path("net.yaml").resolve(), "net", {"optim.name": "sgd", "train.epochs": 1})
-    said(0, "visualize", "net", "--what", "curves,confusion,heads,filters,embeddings")
+    said(0, "visualize", "net", "--what", "curves,confusion,heads,mistakes")
     drawn = sorted(path.stem for path in Path("figures/net").glob("*.png"))
-    assert drawn == ["confusion", "curves", "filters"]
+    assert drawn == ["confusion", "curves"]
 
 
 def test_several_runs_share_a_page_and_one_that_fails_leaves_the_others(run, copy_of_run):
@@ -175,15 +158,15 @@ def test_a_page_of_somebody_else_is_not_replaced(run):
     for content, code in (("mine", 2), (": figures of the model</title>", 0)):
         page.parent.mkdir(exist_ok=True)
         page.write_text(content)
-        assert vitcli("visualize", run, "--what", "filters")[0] == code
+        assert vitcli("visualize", run, "--what", "curves")[0] == code
         assert (page.read_text() == content) == (code == 2)
 
 
-@pytest.mark.parametrize(("file", "code"), [("numbers.json", 2), ("filters.png", 2), ("a.md", 0)])
+@pytest.mark.parametrize(("file", "code"), [("numbers.json", 2), ("curves.png", 2), ("a.md", 0)])
 def test_a_figure_of_somebody_else_is_not_replaced(run, file, code):
     mine = Path("figures/one", file)
     mine.parent.mkdir(parents=True)
     mine.write_text("{}")
     for _ in range(2):
-        said(code, "visualize", run, "--what", "filters")
+        said(code, "visualize", run, "--what", "curves")
     assert mine.read_text() == "{}"

@@ -97,6 +97,8 @@ def test_the_next_command_has_no_option_of_a_plugin_that_is_off(monkeypatch):
 TIMM = "train quickstart --init timm:test_vit", "train quickstart -s model.family=timm"
 NEEDS = [
     *of("exports", (CLASSIFIERS, "predict model.onnx x.png")),
+    *of("distance", (FIGURES, "visualize run --what distance")),
+    *of("embeddings", (FIGURES, "visualize run --what curves,filters")),
     *of("faithfulness", (FIGURES, "visualize run --what curves,faithfulness")),
     *of("live", (PAGES, "attn-map cifar10-pocket x.png --format html")),
     *of("ray", (ENGINES, "ablate --engine ray -j 2")),

@@ -229,6 +229,11 @@ def check_layers(model: MappedModel, layers: Sequence[int]) -> tuple[int, ...]:
     return tuple(layer - 1 if layer > 0 else depth + layer for layer in layers)
 
 
+def attention_entropy(weights: Tensor) -> Tensor:
+    """Return the mean entropy of the rows in nats, (B, h): ln N for uniform attention."""
+    return -torch.xlogy(weights, weights).sum(-1).mean(-1)
+
+
 @torch.no_grad()
 def attention_maps(
     model: nn.Module, images: Tensor, layers: Sequence[int] | None = None

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.inspect.statistics import attention_entropy
+from vitcli.core.inspect.maps import attention_entropy
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import HeadDimScale, Position
 from vitcli.core.nn.norm import TokenBatchNorm

@@ -22,13 +22,13 @@ from torch import Tensor
 from vitcli.core.inspect.grad_cam import feature_layer
 from vitcli.core.inspect.maps import METHODS, MapRequest, grad_cam_map, head_maps
 from vitcli.core.models.vit import VisionTransformer
+from vitcli.plugins.distance.attention_numbers import untrained_model
+from vitcli.plugins.distance.figure import Numbers, with_error
 from vitcli.plugins.faithfulness import faithfulness as measure
 from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.figure_style import DASHES, FAINT, MUTED, PALETTE, add_grid, add_legend_beside
 from vitcli.runner.report.tables import Table, make_table
 from vitcli.runner.text import join_words, quantity
-from vitcli.runner.visualize.attention_numbers import untrained_model
-from vitcli.runner.visualize.distance_figure import Numbers, with_error
 from vitcli.runner.visualize.figure import MARKS, FigureRow, RunFigure, mean_and_error, source_of
 
 

@@ -201,7 +201,7 @@ def _draw_effects(place: SubplotSpec, heads: HeadEffects) -> None:
 def heads_figure(tested: TrainedRun) -> RunFigure:
     model = tested.attention_model
     last = len(model.blocks) - 1
-    layers = sorted({0, last // 2, last})  # of 6 layers, those of the report in claims.py
+    layers = sorted({0, last // 2, last})  # of 6 layers, those of the report
     index = torch.tensor(tested.first_of_each_class[:CHOSEN])
     request = MapRequest(model=model, images=tested.batch(index), layers=tuple(layers))
     maps = head_maps(request).cpu().numpy()  # (B, L, h, gh, gw)

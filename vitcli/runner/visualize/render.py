@@ -5,7 +5,7 @@ The page is one file. It needs no network and runs only the scripts of interacti
 
 import io
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,17 +30,10 @@ from vitcli.runner.report.tables import Table
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import did_you_mean, portable
 from vitcli.runner.visualize.attention_figures import heads_figure, mistakes_figure
-from vitcli.runner.visualize.distance_figure import Numbers, distance_figure, distance_tables
 from vitcli.runner.visualize.figure import FigureRow, InteractiveFigure, RunFigure
 from vitcli.runner.visualize.lens_figure import lens_figure
 from vitcli.runner.visualize.picture_figures import picture_figures
 from vitcli.runner.visualize.training_figures import confusion_figure, curves_figure
-from vitcli.runner.visualize.weight_figures import (
-    embeddings_figure,
-    features_figure,
-    filters_figure,
-    positions_figure,
-)
 from vitcli.version import __version__
 
 FIGURES = Registry[FigureRow]("figure")
@@ -50,11 +43,6 @@ FIGURES |= {
     "mistakes": FigureRow(make=mistakes_figure),
     "heads": FigureRow(make=heads_figure),
     "logit-lens": FigureRow(make=lens_figure),
-    "distance": FigureRow(make=distance_figure, tables=distance_tables),
-    "pos-embed": FigureRow(make=positions_figure),
-    "filters": FigureRow(make=filters_figure),
-    "embeddings": FigureRow(make=embeddings_figure),
-    "features": FigureRow(make=features_figure),
 }
 INTERACTIVE = Registry[Callable[[TrainedRun], InteractiveFigure]]("interactive figure")
 NUMBERS = "numbers.json"
@@ -189,7 +177,7 @@ def describe_run(tested: TrainedRun, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def tables_of(figure: str, numbers: Numbers) -> Sequence[Table]:
+def tables_of(figure: str, numbers: Mapping[str, Any]) -> Sequence[Table]:
     return FIGURES[figure].tables(numbers) if figure in FIGURES else ()
 
 

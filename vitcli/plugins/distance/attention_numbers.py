@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitcli.core.inspect import statistics
+from vitcli.core.inspect.maps import attention_entropy
 from vitcli.core.models.vit import VisionTransformer
+from vitcli.plugins.distance import statistics
 from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.experiment.build import encoder_of, new_module
 
@@ -58,8 +59,8 @@ def measure_attention(
         by_layer = [
             [statistics.attention_distance(weights, size, patch) for weights in layers],
             [statistics.near_share(weights, size) for weights in layers],
-            [statistics.attention_entropy(weights) for weights in layers],
-            [statistics.attention_entropy(share) for share in shares],
+            [attention_entropy(weights) for weights in layers],
+            [attention_entropy(share) for share in shares],
             [row[:, :, 0].sum(-1) for row in of_cls],
         ]
         rows.append([torch.stack(values, 1) for values in by_layer])

@@ -54,11 +54,6 @@ def neighbours(grid_size: tuple[int, int]) -> Tensor:
     return patch_distances(grid_size, 1) < 1.5
 
 
-def attention_entropy(weights: Tensor) -> Tensor:
-    """Return the mean entropy of the rows in nats, (B, h): ln N for uniform attention."""
-    return -torch.xlogy(weights, weights).sum(-1).mean(-1)
-
-
 def head_similarity(weights: Tensor) -> Tensor:
     """Return the mean cosine between the maps of two different heads: (); NaN for one head."""
     maps = F.normalize(weights.flatten(2), dim=-1)  # (B, h, N * N)

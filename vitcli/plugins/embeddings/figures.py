@@ -13,15 +13,15 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from vitcli.core.inspect.components import patch_colours, principal_directions
 from vitcli.core.models.vit import TokenModel
 from vitcli.core.nn.pos_embed import RelativeBias
 from vitcli.core.spec import PatchSpec
 from vitcli.core.spec.slots import PATCH_EMBEDS, POS_EMBEDS
+from vitcli.plugins.embeddings.components import patch_colours, principal_directions
 from vitcli.runner import figure_style as style
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.text import one_line
-from vitcli.runner.visualize.figure import MARKS, RunFigure, source_of
+from vitcli.runner.visualize.figure import MARKS, FigureRow, RunFigure, source_of
 
 MAX_FILTERS = 64
 MAX_COMPONENTS = 28
@@ -276,3 +276,9 @@ def _draw_features(pictures: list[tuple[np.ndarray, str]], colours: np.ndarray) 
     for axes, name in zip(grid[:, 0], ("image", "features"), strict=True):
         axes.set_ylabel(name, fontsize=8)
     return figure
+
+
+POSITIONS = FigureRow(make=positions_figure)
+FILTERS = FigureRow(make=filters_figure)
+EMBEDDINGS = FigureRow(make=embeddings_figure)
+FEATURES = FigureRow(make=features_figure)

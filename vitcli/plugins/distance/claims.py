@@ -18,8 +18,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from vitcli.runner.visualize.attention_numbers import AttentionNumbers, UntrainedModels
-from vitcli.runner.visualize.figure import LEVEL, mean_and_error, plus_minus
+from vitcli.plugins.distance.attention_numbers import AttentionNumbers, UntrainedModels
+from vitcli.runner.visualize.figure import LEVEL, mean_and_error
 
 LOCAL, GLOBAL = 0.5, 0.9
 """Attention is local if its distance is less than half of the distance of uniform attention. It is
@@ -203,3 +203,8 @@ def _judge_cls(numbers: AttentionNumbers) -> Claim:
         " entropy, mean of the heads)",
         verdict=verdict,
     )
+
+
+def plus_minus(mean: float, error: float | None, form: str = "+.2f") -> str:
+    """Return text such as ``+1.39 +- 0.04``, without the second part if the error is None."""
+    return format(mean, form) + ("" if error is None else f" +- {error:{form.lstrip('+z')}}")

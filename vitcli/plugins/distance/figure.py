@@ -15,27 +15,28 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vitcli.runner import figure_style as style
-from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
-from vitcli.runner.report.tables import PLUS_MINUS, Table, make_table
-from vitcli.runner.text import percent, quantity
-from vitcli.runner.visualize.attention_numbers import (
+from vitcli.plugins.distance.attention_numbers import (
     AttentionNumbers,
     measure_attention,
     measure_untrained,
 )
-from vitcli.runner.visualize.claims import (
+from vitcli.plugins.distance.claims import (
     LIMITS,
     describe_untrained,
     judge_claims,
+    plus_minus,
     summarize_comparison,
 )
+from vitcli.runner import figure_style as style
+from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
+from vitcli.runner.report.tables import PLUS_MINUS, Table, make_table
+from vitcli.runner.text import percent, quantity
 from vitcli.runner.visualize.figure import (
     MARKS,
+    FigureRow,
     RunFigure,
     mean_and_error,
     note_of,
-    plus_minus,
     source_of,
 )
 
@@ -199,3 +200,6 @@ def _claims(found: Numbers) -> Table:
 
 def with_error(pair: tuple[float, float | None], form: str) -> str:
     return plus_minus(*pair, form).replace("+-", PLUS_MINUS)
+
+
+ROW = FigureRow(make=distance_figure, tables=distance_tables)
