@@ -33,7 +33,8 @@ class ImageScores:
     labels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def crossed(self) -> Crossed | None:
-        return _cross(np.array(list(self.by_seed.values())))
+        scores = np.array(list(self.by_seed.values()))
+        return cross(scores) if min(scores.shape) > 1 else None
 
 
 def join(found: Mapping[int, PerImage | None], headline: Metric) -> ImageScores:
@@ -65,10 +66,6 @@ def cross(scores: Scores) -> Crossed:
     )
 
 
-def _cross(scores: Scores) -> Crossed | None:
-    return cross(scores) if scores.ndim == 2 and min(scores.shape) > 1 else None
-
-
 def contrast(
     ours: ImageScores, theirs: ImageScores, headline: Metric, plan: Plan | None = None
 ) -> Contrast | None:
@@ -77,15 +74,14 @@ def contrast(
     mine, other = (np.array([each.by_seed[seed] for seed in seeds]) for each in (ours, theirs))
     if mine.shape != other.shape or not np.array_equal(ours.labels, theirs.labels):
         return None
-    crossed = _cross(mine - other)
-    if crossed is None:
+    if min(mine.shape) < 2:
         return None
     right, wrong = (headline.scale, 0) if headline.higher_is_better else (0, headline.scale)
     difference = (mine - other).mean(0)
     loss = -difference if headline.higher_is_better else difference
     worst = np.argsort(-loss, kind="stable")[:MAX_EXAMPLES]
     return Contrast(
-        crossed=crossed,
+        crossed=cross(mine - other),
         looks=tuple(
             cross((mine - other)[:pairs])
             for pairs in range(MIN_PAIRS, min(len(seeds), MIN_PAIRS + EXACT_LOOKS))

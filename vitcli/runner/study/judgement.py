@@ -12,11 +12,12 @@ docs/explanation/statistics.md explains the rule. experiments/statistics/looks.p
 it is wrong, however often one looks.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from vitcli.runner.study.looks import Look, step_down
+from vitcli.runner.study.result import VariantResult
 
 Withheld = Literal["diverged", "baseline diverged", "incomplete", "looks contradict each other"]
 Effect = Literal[
@@ -150,12 +151,11 @@ class RowStatistics:
         return bool(self.seeds_missing or self.plan_needed)
 
 
-def withheld(states: Collection[str], baseline: Collection[str]) -> Withheld | None:
-    if "diverged" in states:
-        return "diverged"
-    if "diverged" in baseline:
-        return "baseline diverged"
-    return None if {*states, *baseline} <= {"finished"} else "incomplete"
+def withheld(row: VariantResult, baseline: VariantResult) -> Withheld | None:
+    ours, theirs = ({trial.state for trial in each.trials} for each in (row, baseline))
+    if "diverged" in ours | theirs:
+        return "diverged" if "diverged" in ours else "baseline diverged"
+    return None if ours | theirs <= {"finished"} else "incomplete"
 
 
 def judge_difference(

@@ -15,7 +15,6 @@ from vitcli.core.metric import Metric
 from vitcli.runner.study.judgement import (
     Interval,
     RowStatistics,
-    Withheld,
     compare_with_source,
     find_differences,
     find_equivalent,
@@ -64,7 +63,7 @@ def _compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
     adjusted, same = holm([row.p for row in rows], m), holm(p_equivalent, m)
     judged = [_describe_row(baseline, doc)]
     for i, (row, verdict) in enumerate(zip(rows, verdicts, strict=True)):
-        without = _withheld(variants[i], doc)
+        without = withheld(variants[i], baseline)
         if without is None and verdict.contradicts:
             without = "looks contradict each other"
         at_most = row.level
@@ -118,7 +117,7 @@ def looks_of(doc: StudyResult) -> list[list[Look]]:
     baseline, *variants = doc.rows
     differences = [paired_differences(row, baseline, doc) for row in variants]
     pairs_of_rows = zip(variants, differences, strict=True)
-    counted = [values for row, values in pairs_of_rows if _withheld(row, doc) != "diverged"]
+    counted = [values for row, values in pairs_of_rows if withheld(row, baseline) != "diverged"]
     # A table of some rows could pool another variance than the whole, and so decide more. With
     # folds, a p-value decides with any number of seeds, so none is pooled.
     is_pooled = len(variants) >= doc.num_comparisons and not doc.folds
@@ -159,10 +158,6 @@ def _errors(
         MeanError.of_seeds(differences, None, doc.folds),
         MeanError.of_seeds(differences, pool) if pool else None,
     )
-
-
-def _withheld(row: VariantResult, doc: StudyResult) -> Withheld | None:
-    return withheld([t.state for t in row.trials], [t.state for t in doc.rows[0].trials])
 
 
 def _describe_row(row: VariantResult, doc: StudyResult) -> RowStatistics:
@@ -278,7 +273,7 @@ def interval_of_looks(
 
 
 def _is_valid(row: VariantResult, doc: StudyResult) -> bool:
-    return _withheld(row, doc) in (None, "incomplete")
+    return withheld(row, doc.rows[0]) in (None, "incomplete")
 
 
 def sampling_error(doc: StudyResult) -> float | None:
