@@ -276,7 +276,7 @@ def recorded_plan(study: Study, root: Path, saved: SavedTrials | None) -> Plan:
     known = read_recorded_plan(root)
     if known and (rerun_before(root) or any(trained_seeds(root))):
         return known.extended(rows, seeds)
-    if saved and (stored := _saved_plan(study, saved.folder)):
+    if saved and (stored := read_recorded_plan(saved.folder / default_root(study).name)):
         return stored.extended(rows, seeds)
     every = replace(study, seeds=tuple(dict.fromkeys([*study.file_seeds, *study.seeds])))
     origins = saved.origins(every.trials([*rows][1:])) if saved else {}
@@ -305,14 +305,6 @@ def trained_seeds(root: Path) -> Iterator[str]:
         number = folder.name.removeprefix("seed").partition(".")[0]
         if number.isdecimal() and read_record(folder).status in RESULT_STATES:
             yield number
-
-
-def _saved_plan(study: Study, folder: Path) -> Plan | None:
-    # Studies that the command line had changed once wrote into the folder of the unchanged study.
-    if plan := read_recorded_plan(folder / default_root(study).name):
-        return plan
-    plan = read_recorded_plan(folder / study.name)
-    return plan if plan and plan.baselines[:1] == [study.rows[study.baseline.name]] else None
 
 
 def read_recorded_plan(folder: Path) -> Plan | None:
