@@ -18,7 +18,6 @@ from vitcli.runner.text import (
     composed,
     did_you_mean,
     ignore_message,
-    is_utf8,
     natural_key,
     printable,
     quantity,
@@ -160,7 +159,7 @@ def _named(folders: Sequence[Path], names: Sequence[str]) -> list[Path]:
 
 
 def _has_classes(folder: Path) -> bool:
-    classes = _class_folders(folder)
+    classes = _folders(folder)
     return any(map(_has_pictures, classes)) or any(map(_pictures_of, classes))
 
 
@@ -174,7 +173,7 @@ def _has_pictures(folder: Path) -> bool:
 def _classes(folder: Path, notes: list[str]) -> dict[str, list[str]]:
     classes: dict[str, list[str]] = {}
     forms: dict[str, Path] = {}
-    for inner in _class_folders(folder):
+    for inner in _folders(folder):
         name = stripped(inner.name)
         if (other := forms.setdefault(composed(name), inner)) != inner:
             raise InputError(
@@ -242,14 +241,6 @@ def _pictures_of(folder: Path) -> list[str]:
 
 def _is_image(name: str) -> bool:
     return is_picture(name) and not kind_of(name)
-
-
-def _class_folders(folder: Path) -> list[Path]:
-    folders = _folders(folder)
-    for inner in folders:
-        if not is_utf8(inner.name):
-            raise InputError(f"{printable(inner)}: the name of this class is not UTF-8; rename it")
-    return folders
 
 
 def _folders(folder: Path, names: Collection[str] = ()) -> list[Path]:

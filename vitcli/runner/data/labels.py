@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from vitcli.runner.text import composed, printable, quantity, shorten
+from vitcli.runner.text import composed, is_utf8, printable, quantity
 
 INVISIBLE = "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 """Characters without width, which ``str.strip`` leaves."""
-LONGEST = 1000
 MOST_TEXT = 400_000
 """Largest number of characters of all names as JSON, so that a run's config.yaml can be read."""
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
@@ -64,9 +63,8 @@ def refuse_names(names: Sequence[str]) -> None:
     for name in names:
         if not name:
             raise ValueError("the name of a class is empty")
-        if len(name) > LONGEST:
-            start = printable(shorten(name, 40))
-            raise ValueError(f"class {start!r} has {len(name):,} characters, at most {LONGEST:,}")
+        if not is_utf8(name):
+            raise ValueError(f"the name of class {printable(name)!r} is not UTF-8; rename it")
         if name in seen:
             raise ValueError(f"two classes have the name {printable(name)!r}")
         seen.add(name)

@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import math
 import re
-import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -40,8 +39,6 @@ WANTED = (
     "images and labels, or train_images, train_labels, test_images ..., or x_train, y_train ..."
 )
 MOST_CHANNELS = 64
-SURROGATES = 0xD800 >> 11
-"""The upper bits of the code points that are no characters."""
 MOST_LABEL_BYTES = 2**28
 """Arrays of labels, groups and class names are read as a whole; no larger ones are."""
 
@@ -247,10 +244,8 @@ def _whole(array: Array) -> np.ndarray:
         whole = array
     else:
         whole = np.concatenate([*array.parts(2**20), np.empty((0, *array.shape[1:]), array.dtype)])
-        if whole.dtype.kind == "U" and whole.size:
-            points = whole.reshape(-1).view(f"{whole.dtype.byteorder}u4")
-            if (points > sys.maxunicode).any() or (points >> 11 == SURROGATES).any():
-                raise ValueError(f"a text of {array.member.removesuffix('.npy')} is not Unicode")
+        if whole.dtype.kind == "U":  # a text of other code points raises ValueError
+            whole.astype(whole.dtype.newbyteorder("<")).tobytes().decode("utf-32-le")
     return np.char.decode(whole, "utf-8") if whole.dtype.kind == "S" else whole
 
 
