@@ -346,10 +346,7 @@ def notes_on_fifth(class_names: Sequence[str], train: Images, test: Images) -> l
 
 def same_pictures(train: Images, test: Images, val: Images | None) -> Pairs:
     """Return the names of pairs of pictures that look the same, by their row of ``SAME``."""
-    named = [
-        [*zip(arrays.pixel_digests(part.pixels), part.names, strict=True)] if part else []
-        for part in (test, train, val)
-    ]
+    named = [*map(_digests, (test, train, val))]
     first, twins = dict[bytes, tuple[str, int]](), list[tuple[str, str]]()
     for (digest, name), label in zip(named[1], train.labels.tolist(), strict=True):
         other, its_label = first.setdefault(digest, (name, label))
@@ -363,6 +360,10 @@ def same_pictures(train: Images, test: Images, val: Images | None) -> Pairs:
 
 def _copies(test: Digests, train: Digests, val: Digests) -> Pairs:
     return {"copies": exact_copies(test, train), "val": exact_copies(val, [*train, *test])}
+
+
+def _digests(part: Images | None) -> Digests:
+    return [*zip(arrays.pixel_digests(part.pixels), part.names, strict=True)] if part else []
 
 
 def _near(train: Images, test: Images, *, in_colour: bool) -> list[tuple[int, int]]:
@@ -485,11 +486,7 @@ def read_own(
     data, where = decoded.data, printable(folder.root)
     if corrections:
         data = apply_corrections(data, corrections)
-        named = (
-            [*zip(arrays.pixel_digests(part.pixels), part.names, strict=True)] if part else []
-            for part in (data.test, data.train, data.val)
-        )
-        copies = _copies(*named)  # another copy than the one named may be left
+        copies = _copies(*map(_digests, (data.test, data.train, data.val)))  # others may be left
         decoded = replace(decoded, same={**decoded.same, **copies})
         num_out = sum(label is None for label in corrections.values())
         changed = quantity(len(corrections) - num_out, "label")

@@ -144,17 +144,16 @@ def _clear_folder(work: StudyWork, trial: Trial, on_event: Callable[[TrialEvent]
     A stale trial may have taken hours. Nothing happens to one that another process trains.
     """
     run = RunDir(work.root / trial.folder)
-    texts: list[str] = []
     if run.exists and trial.folder in work.replaced:
         with run.lock(timeout=ORPHAN_SECONDS):
             # A half-deleted run under its own name would look like other files.
             run.path.rename(trash := free_name(run.path, "old"))
             left = [str(trash)] if trash.is_symlink() else remove_run(trash)
-            texts = [f"not removed, because vitcli did not write it: {path}" for path in left]
+        for path in left:
+            text = f"not removed, because vitcli did not write it: {path}"
+            on_event(TrialEvent(trial.folder, Message(text=text)))
     elif run.exists and work.states[trial.folder].state == "stale":
         move_stale(trial, run, work.study.threads, on_event)
-    for text in texts:
-        on_event(TrialEvent(trial.folder, Message(text=text)))
 
 
 def move_stale(
