@@ -1,8 +1,7 @@
 """The files of a study's results: the document, the tables, the figures and the page.
 
-The page has table, figures, configurations and environment in one HTML file. It is inert: it has no
-script, loads nothing from the network, and its content-security policy forbids both. Names are
-escaped.
+The page has table, figures and configurations in one HTML file. It is inert: it has no script,
+loads nothing from the network, and its content-security policy forbids both. Names are escaped.
 """
 
 import os
@@ -10,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
@@ -163,32 +161,9 @@ def html(doc: StudyResult, figures: dict[str, bytes]) -> str:
         score=partial(_score, doc.headline),
         setting_text=setting_text,
         others=[name for name in recorded if name != doc.headline.name],
-        facts=_environment_facts(doc),
     )
 
 
 def _score(headline: Metric, numbers: RunRecord | Candidate, split: str) -> str:
     value = numbers.number(f"{split}_{headline.name}")
     return "" if value is None else f"{headline.scale * value:.{headline.digits}f}"
-
-
-def _environment_facts(doc: StudyResult) -> dict[str, Any]:
-    if doc.origin:
-        names = {"file": "file", "sha256": "SHA-256", "reading": "reading"}
-        return {shown: getattr(doc.origin, name) for name, shown in names.items()}
-    images = ""
-    if doc.num_train is not None and doc.num_test is not None:
-        images = f"{doc.num_train:,} for training, {doc.num_test:,} for testing"
-    facts = {
-        "hardware": ", ".join(doc.hardware),
-        "CPU threads per trial": doc.threads,
-        "precision": ", ".join(doc.precision),
-        "torch": ", ".join(doc.torch),
-        "code": ", ".join(doc.commits) + (" (with uncommitted changes)" if doc.dirty else ""),
-        "data": doc.data,
-        "data hash (SHA-256)": doc.data_hash,
-        "images": images,
-        "last trial": doc.date,
-        "reference": doc.reference.source if doc.reference else "",
-    }
-    return {name: value for name, value in facts.items() if value}
