@@ -130,7 +130,7 @@ def test_of_bad_pictures_alone_there_is_a_row_each(run, here, form, names):
         assert row["error"].startswith(row["file"])
         assert talk.count(row["error"]) == 1
     code, out, talk = command("predict", run, *names)
-    assert (code, "bad.png: text, not a picture" in talk) == (4, True)
+    assert (code, "bad.png: not a picture" in talk) == (4, True)
 
 
 def test_pictures_are_named_by_a_file(run, photos):

@@ -123,7 +123,7 @@ def test_bad_pictures_and_options_lose_no_answer(fit, colours, here):
     assert "note: labels have a probability of 0.5" in str(document("eval", "run")["notes"])
     Path("bad.png").write_text("no picture")
     talk = said(3, "predict", "run", colours / "0.png", "bad.png", colours / "1.png", "--json")
-    assert "error: bad.png: text, not a picture" in talk
+    assert "error: bad.png: not a picture" in talk
     assert "error: bad.png" in said(4, "predict", "run", "bad.png")
     for form, first in (("csv", "file,labels,probabilities,e"), ("jsonl", '{"file": ')):
         code, out, talk = command("predict", "run", colours / "0.png", "bad.png", "--format", form)

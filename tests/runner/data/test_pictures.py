@@ -293,8 +293,7 @@ def test_the_box_of_the_shown_picture_is_what_the_model_sees(picture, name, fit)
     ("content", "reason"),
     [
         (b"", "empty"),
-        (b"hello, I am text\n" * 9, "text, not a picture"),
-        (bytes(range(256)), "a file, not a picture"),
+        (bytes(range(256)), "not a picture"),
         (jpeg_with(b"", (640, 640))[:-600], "damaged or cut short"),
         (png(20_000, 20_000, bytes(100), 8, 2), "megapixels"),
         (png(11_000, 11_000, bytes(100), 8, 2), "megapixels"),

@@ -426,7 +426,6 @@ def explain_errors(name: object, content: Content) -> Iterator[None]:
 def _diagnose(content: Content) -> str:
     if not isinstance(content, bytes):
         return "the picture is damaged or cut short"
-    readable = "PNG, JPEG, WebP, BMP, GIF, TIFF and HEIC can be read"
     if not content:
         return "the file is empty"
     if _is_heic(content) and not can_read_heic():
@@ -434,8 +433,7 @@ def _diagnose(content: Content) -> str:
     signatures = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"BM", b"GIF8", b"II", b"MM\0")
     if _is_heic(content) or content.startswith(signatures):
         return "the picture is damaged or cut short; get a fresh copy"
-    is_text = b"\0" not in content[:1024] and content[:1024].isascii()
-    return f"{'text' if is_text else 'a file'}, not a picture; {readable}; convert it first"
+    return "not a picture: PNG, JPEG, WebP, BMP, GIF, TIFF and HEIC can be read; convert it first"
 
 
 _PILLOW_LOCK = threading.Lock()
