@@ -1,7 +1,6 @@
 """Comparison of a run with the learning curves of a committed result, epoch by epoch."""
 
 from pathlib import Path
-from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError
@@ -16,7 +15,6 @@ from vitcli.runner.study.table import read_document
 from vitcli.runner.text import join_words, portable_fields, printable, quantity
 
 MAX_BYTES = 2**26
-FEWEST = 2
 ALPHA = 0.05
 BY_CHANCE = (
     "note: a band is for one epoch: about one epoch in twenty lies outside by chance, and"
@@ -43,8 +41,7 @@ def compare_expected(run: RunRecord, expected: str) -> Report:
     epochs = [epoch for epoch in sorted(own) if epoch in bands]
     if not epochs:
         raise InputError(
-            f"{run.name} was measured after other epochs ({_some(own)}) than"
-            f" {printable(expected)} ({_some(bands) or 'none with two seeds'})"
+            f"{run.name} has no epoch that two seeds of {printable(expected)} have, too"
         )
     rows = []
     for epoch in epochs:
@@ -104,7 +101,7 @@ def _bands(row: VariantResult) -> dict[int, tuple[float, float, float, int]]:
             values.setdefault(epoch, []).append(value)
     bands = {}
     for epoch, scores in values.items():
-        if (count := len(scores)) >= FEWEST:
+        if (count := len(scores)) > 1:
             low, high = stats.t.interval(
                 1 - ALPHA,
                 count - 1,
@@ -113,11 +110,6 @@ def _bands(row: VariantResult) -> dict[int, tuple[float, float, float, int]]:
             )
             bands[epoch] = mean, float(low), float(high), count
     return bands
-
-
-def _some(curve: Any) -> str:
-    epochs = sorted(curve)
-    return ", ".join(map(str, epochs[:5])) + (" ..." if len(epochs) > 5 else "")
 
 
 def _differences(run: RunRecord, document: StudyResult, row: VariantResult) -> list[str]:
