@@ -273,8 +273,7 @@ def test_plans_of_one_file_lie_apart_beside_saved_trials(here, typed):
 def test_names_of_planned_rows_without_their_hashes_are_read(here):
     """In the file of an unchanged study was the plan of the last configuration that was saved."""
     study = write_study(f"{STUDY}\nplanned_seeds: 20")
-    names = ["full", "no-norm", "gone"]
-    before = {"seeds": 6, "variants": names, "baseline": study.rows["full"]}
+    before = {"seeds": 6, "versions": [{"full": study.rows["full"], "no-norm": "", "gone": ""}]}
     (SAVED / "mine").mkdir(parents=True)
     (SAVED / "mine/plan.json").write_text(json.dumps({"study": "mine", "planned": before}))
     for asked, seeds in ((study, 6), (load_study("mine.yaml", typed={"optim.lr": 0.5}), 20)):

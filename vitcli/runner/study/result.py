@@ -159,17 +159,6 @@ class Plan(Spec):
     order: Annotated[tuple[int, ...], AcceptsList] = ()
     """Seeds in the order in which the study first asked for them, which is that of the looks."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read_names(cls, data: Any) -> Any:
-        """Read ``variants`` and ``baseline``, the planned rows without their hashes."""
-        match data:
-            case {"variants": [*names], **others}:
-                hashes = [others.pop("baseline", ""), *[""] * len(names)]
-                planned = dict(zip(map(str, names), hashes, strict=False))
-                return {**others, "versions": [planned] if planned else []}
-        return data
-
     @property
     def baselines(self) -> list[str]:
         return [next(iter(version.values())) for version in self.versions]
