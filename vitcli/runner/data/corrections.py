@@ -52,8 +52,7 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
     column = column_of(folder.extra)
     path, cells = corrections_file(file, folder), list[Cell]()
     for at, written, label in csv_lines(path, CORRECTIONS):
-        forms = known.get(composed(written), [])
-        names = [name for name in forms if name.strip() == written] or forms
+        names = known.get(composed(written), [])
         if len(names) != 1:
             hint = "; rename all but one" if names else did_you_mean(written, folder.names)
             count = f"{len(names)} pictures" if names else "no picture"
