@@ -549,13 +549,13 @@ def read_as(spec: DataSpec, folder: PictureFolder) -> PictureFolder:
     if folder.arrays and (spec.page is not None or spec.channels is not None):
         field = "page" if spec.channels is None else "channels"
         raise ConfigError(f"data.{field}: for picture files; {spec.name} has arrays: leave it out")
-    if not isinstance(spec.channels, str):
-        count = len(spec.channels) if spec.channels else IN_CHANS
-        return replace(folder, data=spec, file_chans=count)
-    if spec.channels == "grey":
-        return replace(folder, data=spec, file_chans=1)
-    with contextlib.closing(_each(num_pages, folder.paths)) as counts:
-        count = next((count for count in counts if isinstance(count, int)), IN_CHANS)
+    if spec.channels == "pages":
+        with contextlib.closing(_each(num_pages, folder.paths)) as counts:
+            count = next((count for count in counts if isinstance(count, int)), IN_CHANS)
+    elif isinstance(spec.channels, tuple):
+        count = len(spec.channels)
+    else:
+        count = 1 if spec.channels == "grey" else IN_CHANS
     if count > MOST_PAGES:
         raise ConfigError(
             f"data.channels: {count} pages, at most {MOST_PAGES}; choose some, such as"
