@@ -135,7 +135,8 @@ def core_works_without(known: Mapping[str, Plugin]) -> bool:
             works &= row["state"] == "finished" and is_named
         for words in COMMANDS:
             works &= copy.passes(*vitcli, *words, cwd=copy.place)
-        return copy.passes("-m", "pytest", "-q", "-n", "auto", "--cov", *CORE, *ITS_PYTHON) and works
+        tests = ("pytest", "-q", "-n", "auto", "--cov", *CORE, *ITS_PYTHON)
+        return copy.passes("-m", *tests) and works
 
 
 def main() -> None:

@@ -94,6 +94,19 @@ def taught(logits, targets, *, teacher: str = ""):
 """
 
 
+@pytest.mark.parametrize(
+    "drawn", ["torch.rand(())", "np.random.rand()", "random.random()", "time.perf_counter() % 1"]
+)
+def test_an_augmentation_that_draws_elsewhere_is_refused(tiny, drawn):
+    Path("pixels.py").write_text(
+        "import random\nimport time\nimport numpy as np\nimport torch\n"
+        "from vitcli.parts import augmentation\n\n"
+        f"@augmentation(draws=1)\ndef dimmed(images, draws):\n    return images * {drawn}\n"
+    )
+    words = "train tiny.yaml --code pixels.py -s data.augment.policy=dimmed"
+    assert "takes all randomness from its draws" in vitcli(words, 2)
+
+
 @pytest.fixture
 def every(here) -> None:
     Path("every.py").write_text(EVERY)

@@ -88,6 +88,23 @@ def test_the_scores_of_a_folder_are_those_of_one_change(here):
     assert "folder" in refusal(vitcli.decide, better, noisy)
 
 
+def shifted(seed, weights):
+    return 70 + seed % 4 / 10 + float(weights.sum())
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor])
+def test_another_array_is_another_change_however_it_is_printed(here, kind):
+    """Of a large array, or of close numbers, repr shows the same."""
+    values = np.zeros(5000)
+    values[2500] = 0.5
+    one, same, other = (
+        functools.partial(shifted, weights=kind(sign * values)) for sign in (1, 1, -1)
+    )
+    vitcli.decide(one, noisy, folder="mine")
+    vitcli.decide(same, noisy, folder="mine")
+    assert "began with" in refusal(vitcli.decide, other, noisy, folder="mine")
+
+
 def test_a_stopped_call_goes_on(here):
     seeds = []
 

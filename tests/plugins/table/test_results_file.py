@@ -262,7 +262,7 @@ def test_the_direction_is_that_of_the_whole_name_or_chosen(names, expected):
 @pytest.mark.parametrize("column", ["rmse", "metrics.rmse", "mse", "nll", "val/loss", "brier"])
 def test_a_negative_loss_may_be_a_negated_one_so_the_direction_is_asked(column):
     text = text_of([-0.1, -0.2, 0.3, -0.4, -0.5, 0.6], f"variant,seed,{column}")
-    with pytest.raises(ConfigError, match="negated; .*--higher-is-better or --lower-is-better"):
+    with pytest.raises(ConfigError, match=r"negated; .*--higher-is-better or --lower-is-better"):
         document(text)
     for lower in (False, True):
         assert document(text, lower_is_better=lower).headline.higher_is_better != lower

@@ -13,6 +13,7 @@ from tests.same_run import assert_same_run
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError, InUseError, UserError
+from vitcli.runner.evaluate.teacher import other_weights
 from vitcli.runner.evaluate.weights import encoder_weights, load_model, start_sha256
 from vitcli.runner.experiment.config import config_text, load_experiment
 from vitcli.runner.run.checkpoint import prune
@@ -275,6 +276,32 @@ def test_trainings_start_from_the_encoder_of_a_shared_pre_training(tiny, picture
     with pytest.raises(InputError, match="was trained on"):
         train(tiny, "other images", changes)
     assert first.exists
+
+
+def longer(tiny, first: RunDir) -> None:
+    continue_run(first, allow=True, **{"train.epochs": 2})
+
+
+def of_another_seed(tiny, first: RunDir) -> None:
+    train(tiny, "seed1", FIRST | {"train.epochs": 0, "seed": 1})
+    (other,) = (run for run in pretrained_runs() if run.path != first.path)
+    shutil.rmtree(first.path)
+    other.path.rename(first.path)
+
+
+def of_another_task(tiny, first: RunDir) -> None:
+    train(tiny, str(first.path), rerun=True)
+
+
+@pytest.mark.parametrize("replace_it", [longer, of_another_seed, of_another_task])
+def test_a_run_in_the_place_of_a_pre_training_is_not_taken_for_it(tiny, replace_it):
+    changes = FIRST | {"train.epochs": 0}
+    done = train(tiny, "one", changes)
+    (first,) = pretrained_runs()
+    replace_it(tiny, first)
+    with pytest.raises(InputError, match=r"no pre-training of this experiment.*runs rm"):
+        train(tiny, "other", changes)
+    assert "other weights of pretrained" in other_weights(done, done.spec)
 
 
 def test_it_is_killed_in_either_part_and_continues_to_the_same_bits(tiny):

@@ -31,7 +31,8 @@ def teacher_run(spec: ExperimentSpec) -> str:
 
 def weights_used(record: RunRecord, spec: ExperimentSpec) -> dict[str, str]:
     """Return run -> known SHA-256 of its weights, for runs a trial started or learned from."""
-    runs = {spec.train.init: record.init_sha256, teacher_run(spec): record.teacher_sha256}
+    first = spec.train.init or (record.pretrained or {}).get("run")
+    runs = {first: record.init_sha256, teacher_run(spec): record.teacher_sha256}
     return {run: sha256 for run, sha256 in runs.items() if run and sha256}
 
 

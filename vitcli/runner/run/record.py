@@ -148,7 +148,7 @@ class RunRecord:
     plugins: dict[str, dict[str, str]] = field(default_factory=dict)
     """Plugins that it was trained with: name -> version and SHA-256 of its code."""
     init_sha256: str | None = None
-    """Of the weights of ``train.init``."""
+    """Of the weights that it started from: of ``train.init``, or of its pre-training."""
     teacher_sha256: str | None = None
     """Of the weights of ``task.teacher``."""
     pretrained: dict[str, Any] | None = None

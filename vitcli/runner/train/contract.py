@@ -27,6 +27,8 @@ from vitcli.runner.files import sha256
 Shape = tuple[int, ...]
 LONG = 20
 UNREADABLE = "an object that cannot be read"
+SAME_BATCHES = 4
+"""Number of times that the first batch is made, to see whether it is always the same."""
 OF_VITCLI = {"training", "own_part", "params", "lr", "initial_lr", "defaults", "state"}
 """Attributes of modules and optimizers, and entries of groups, that vitcli sets or restores."""
 
@@ -95,14 +97,15 @@ def state_outside(training: Training) -> dict[str, str]:
     parts = (task, *task.module.modules(), *training.optimizers)
     restored = {*map(id, (*parts, *tensors, *groups))}
     return {
-        f"{owner}.{name}": _describe(value, restored)
+        f"{owner}.{name}": describe_value(value, restored)
         for owner, values in owners.items()
         for name, value in values.items()
         if name not in known
     }
 
 
-def _describe(value: Any, restored: Collection[int]) -> str:
+def describe_value(value: Any, restored: Collection[int] = ()) -> str:
+    """Return a short text that is the same for equal values; ``restored`` are ids to leave out."""
     try:
         text = _as_text(value, restored)
     except Exception:  # own code, or an object such as an iterator
@@ -210,6 +213,19 @@ def are_same(task: Task, one: nn.Module, other: nn.Module, images: Images) -> bo
         torch.allclose(ours, theirs, rtol=0, atol=CLOSE * float(ours.abs().max()), equal_nan=True)
         for ours, theirs in zip(*passes, strict=True)
     )
+
+
+def check_batches(training: Training) -> None:
+    """Refuse own code that makes other batches of the same epoch at each call."""
+    first, *others = (next(iter(training.batches(0))) for _ in range(SAME_BATCHES))
+    for batch in others:
+        for name, value in first.items():
+            if not torch.allclose(batch[name], value, rtol=0, atol=0, equal_nan=True):
+                raise OwnCodeError(
+                    f"{_files(training.task)}: the {name} of the same batch were others the second"
+                    " time, so a resumed training would differ; an augmentation takes all"
+                    " randomness from its draws, an objective draws in losses"
+                )
 
 
 @torch.no_grad()

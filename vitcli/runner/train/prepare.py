@@ -163,9 +163,8 @@ def prepare(experiment: Experiment, request: Request, *, replay: int | None = No
         refuse_other_images(before, data, advice)
     else:
         refuse_leaks(spec, data)
-    if spec.pretrain and isinstance(first, RunDir) and not is_waiting:
-        again = f"pre-train again: {first.command('runs rm')}"
-        refuse_other_images(read_record(first), data, again)
+    if part and isinstance(first, RunDir) and not is_waiting:
+        refuse_other_pretraining(part, read_record(first), data)
     if ranks.size() > 1:
         refuse_parts(spec, ranks.size())
         request.on_message(describe_parts(spec, ranks.size()))
@@ -381,6 +380,16 @@ def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:
 def refuse_other_images(record: RunRecord, data: DataSet, advice: str) -> None:
     if problem := describe_other_images(record.data_hash, data):
         raise InputError(f"{record.path} was trained on {problem}; {advice}")
+
+
+def refuse_other_pretraining(part: Experiment, record: RunRecord, data: DataSet) -> None:
+    again = f"pre-train again: {record.folder.command('runs rm')}"
+    refuse_other_images(record, data, again)
+    if differing := changes_of(part.spec, record):
+        raise InputError(
+            f"{record.path} is no pre-training of this experiment ({', '.join(differing)} differ);"
+            f" {again}"
+        )
 
 
 # What a training starts from

@@ -114,10 +114,9 @@ def describe(plan: Plan) -> dict[str, Any]:
 def describe_sources(plan: Plan) -> dict[str, Any]:
     sources: dict[str, Any] = {}
     if isinstance(plan.first, RunDir):
+        sources["init_sha256"], sources["init_step"] = start_facts(plan.first)
         if plan.spec.pretrain:
             sources["pretrained"] = describe_cost_of(plan.first)
-        else:
-            sources["init_sha256"], sources["init_step"] = start_facts(plan.first)
     if teacher := plan.spec.task.taught_by:
         sources["teacher"] = describe_cost_of(find_run(teacher_run(plan.spec)))
         sources["teacher_sha256"] = teacher.sha256
