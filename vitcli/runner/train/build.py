@@ -3,7 +3,6 @@
 The command line, the Python interface, the dry run and the benchmarks build trainings with it.
 """
 
-import logging
 import os
 import sys
 import warnings
@@ -148,25 +147,6 @@ def use_graphs(spec: ExperimentSpec, device: torch.device, on_message: Listener)
     return True
 
 
-class LimitReport(logging.Filter):
-    """Tells the user when torch stops compiling a function. torch only logs this, on stderr."""
-
-    on_message: Listener = staticmethod(ignore_message)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if "hit config." not in str(record.msg):
-            return True
-        limit, count, function, *_ = record.args or ("its limit", "", "the model")
-        self.on_message(
-            f"warning: torch.compile reached {limit} ({count}) in {function}, so a part of the"
-            " training runs uncompiled and more slowly; TORCH_LOGS=recompiles shows the reasons"
-        )
-        return False
-
-
-LIMIT = LimitReport()
-
-
 def compile_task(
     task: Task, batches: Iterable[Batch], autocast: torch.dtype | None, on_message: Listener
 ) -> bool:
@@ -187,7 +167,7 @@ def compile_task(
     batch = next(iter(batches))
     part = {name: value[: train.batch_size // train.accumulate] for name, value in batch.items()}
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    prepare_compiler(on_message)
+    prepare_compiler()
     task.network = torch.compile(module, dynamic=False)  # type: ignore[assignment]
 
     def step() -> None:
@@ -232,16 +212,14 @@ def _works(run: Callable[[], object], doing: str, on_message: Listener) -> bool:
     return True
 
 
-def prepare_compiler(on_message: Listener) -> None:
-    """Let torch compile as in a new process, and report to the user if it stops compiling.
+def prepare_compiler() -> None:
+    """Let torch compile as in a new process.
 
     torch keeps at most eight versions of a function, such as a model's ``forward``, for all models
     of a process together. After that many trainings it would compile nothing any more.
     """
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()
-    LIMIT.on_message = on_message
-    logging.getLogger("torch._dynamo.convert_frame").addFilter(LIMIT)
     # The default of Triton 3.9, which warns that it will change. Results must not change with it.
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     # torch recommends TF32 wherever fp32 is compiled. Here, --precision tf32 allows it.
