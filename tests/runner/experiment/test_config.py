@@ -32,7 +32,6 @@ from vitcli.runner.experiment.yaml_text import (
     read_mapping,
     without_results,
 )
-from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.definition import load_study
 
 
@@ -113,13 +112,11 @@ def told(load, *arguments) -> str:
         ({"lr": 0.1}, "--set: unknown field 'lr'; did you mean 'optim.lr'?"),
         ({"data.val_split": "x"}, "data.val_split: should be an integer or a number, got 'x'"),
         ({"train.freeze": [1]}, "--set: train.freeze: should be an integer or text, got a list"),
-        ({"data.mean": "(0.5, .5)"}, "got '(0.5, .5)'; write [0.5,.5]"),
         ({"data.mean": [127.5]}, "--set: data.mean: a value is above 1"),
-        ({"data.resize": "48x32"}, "got '48x32'; write [48,32]"),
+        ({"data.resize": "48x32"}, "data.resize: should be a list, such as [1, 2], got '48x32'"),
         ({"data.name": "imagefolder:caf\udce9"}, "not UTF-8"),
-        ({"data.labels": 0.2}, "got 0.2; it is the number"),
         ({"data.resize": "None"}, "got 'None'; write null"),
-        ({"train.deterministic": "True"}, "got 'True'; write true"),
+        ({"train.deterministic": "True"}, "should be true or false, got 'True'"),
         ({"model.family": "convnet", "model.widths": []}, "model.widths: needs at least"),
         pytest.param(
             {"task.mask_ratio": 0.5},
@@ -204,13 +201,9 @@ def test_changes_are_typed_as_they_are_read():
 
 
 def test_what_cannot_be_found_or_run_is_said(here):
-    Path("part.py").touch()
-    for name, told in ((f"{here}", "a folder"), ("scenes", "--data"), ("part.py", "--code")):
+    for name, told in ((f"{here}", "a folder"), ("scenes", "--data"), ("part.py", "no experiment")):
         with pytest.raises(ConfigError, match=told):
             find_experiment(name)
-    RunDir(Path("runs/mine")).create(ExperimentSpec())
-    with pytest.raises(ConfigError, match=r"runs/mine/config\.yaml"):
-        find_experiment("mine")
     Path("experiments/folder.yaml").mkdir(parents=True)
     assert "folder" not in experiment_files()
     Path("list.yaml").write_text("- 1\n")

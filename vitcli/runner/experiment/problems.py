@@ -1,6 +1,5 @@
 """What is wrong with an experiment, in one line: the place, the field and what was meant."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
@@ -22,13 +21,11 @@ STUDY_FIELDS = (
 FORMS = {
     "dict_type": "a mapping, name: value",
     "bool_type": "true or false",
-    "tuple_type": "a list",
+    "tuple_type": "a list, such as [1, 2]",
 }
 """Type of an error in pydantic -> the form that a value needs."""
 KINDS = {"int": "an integer", "float": "a number", "str": "text"}
 """Name that pydantic adds to the place of an error in a field of several types -> its form."""
-SEPARATOR = re.compile(r",|(?<=\d) ?[xX] ?(?=\d)")
-"""Separator of a list in other programs: ``48x32`` or ``0.5,0.5,0.5``."""
 
 
 def with_place(place: yaml_text.Place, loc: yaml_text.FieldPath, problem: str) -> str:
@@ -89,14 +86,6 @@ def _suggest_value(loc: tuple[int | str, ...], kind: str, given: Any) -> str:
         return NEEDS_CODE
     if given in ("None", "none") and field and type(None) in get_args(field.annotation):
         return "; write null"
-    if kind == "bool_type" and str(given).lower() in ("true", "false"):
-        return f"; write {str(given).lower()}"
-    if kind == "tuple_type" and isinstance(given, str) and (found := SEPARATOR.search(given)):
-        parts = [part.strip() for part in given.strip("() ").split(found[0])]
-        return f"; write [{','.join(parts)}]"
-    if kind == "int_type" and isinstance(given, float) and field and field.description:
-        meaning = re.split(r"[,;.]", field.description)[0]
-        return f"; it is the {meaning[:1].lower()}{' '.join(meaning[1:].split())}"
     return ""
 
 
