@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, get_args
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,14 +80,7 @@ class Ended:
 
 
 Event = Started | Progress | EpochDone | Message | Stopping | Ended
-KINDS: dict[str, type[Event]] = {
-    "started": Started,
-    "progress": Progress,
-    "epoch": EpochDone,
-    "message": Message,
-    "stopping": Stopping,
-    "end": Ended,
-}
+KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
 @dataclass(frozen=True)
@@ -99,8 +92,7 @@ class TrialEvent:
 
 
 def to_line(trial: TrialEvent) -> str:
-    (kind,) = [name for name, cls in KINDS.items() if type(trial.event) is cls]
-    event = {"kind": kind, **asdict(trial.event)}
+    event = {"kind": type(trial.event).__name__, **asdict(trial.event)}
     return json.dumps({"folder": trial.folder, "event": event}) + "\n"
 
 
