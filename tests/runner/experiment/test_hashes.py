@@ -97,6 +97,14 @@ def test_a_field_that_one_family_lacks_differs_where_it_is_set():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_a_plain_configuration_differs_as_its_spec_does(family):
+    vit, other = experiment(), experiment(family)
+    plain = other.model_dump(mode="json")
+    assert differences(other, plain) == {}
+    assert differences(vit, plain).keys() == differences(vit, other).keys()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_the_changed_fields_make_the_experiment_again(family):
     spec = experiment(family)
     plain = {k: list(v) if isinstance(v, tuple) else v for k, v in changed_fields(spec).items()}

@@ -20,11 +20,11 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.task import TASKS, TaskRow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import flatten
-from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, changed_fields, plain_fields
+from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, Config, changed_fields, plain_fields
 from vitcli.runner.files import commit, make_output_folder, policy_hash, readable_json
 from vitcli.runner.overview.progress import StudyFolder, find_studies, split_seed
 from vitcli.runner.report import pages
-from vitcli.runner.run.compare import FACTS, Config, differing_fields, short_setting
+from vitcli.runner.run.compare import FACTS, differing_fields, short_setting
 from vitcli.runner.run.folder import RunDir, list_runs
 from vitcli.runner.run.listing import PAGE, PAGE_MARK, is_page_of_runs, short_data_name
 from vitcli.runner.run.record import RunRecord, curve, read_record

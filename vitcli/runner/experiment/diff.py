@@ -1,6 +1,7 @@
 """Differences between configurations."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -14,7 +15,10 @@ from vitcli.core.spec.task import TeacherSpec
 from vitcli.runner.experiment.config import SIZES, STATISTICS, flatten
 from vitcli.runner.experiment.yaml_text import value_at
 
+Config = ExperimentSpec | Mapping[str, Any]
+"""A configuration, as plain data if it has own code."""
 Change = tuple[Any, Any]
+UNSET: Change = (None, None)
 SHRUNK_FROM = "batch_size_shrunk_from"
 """Entry in meta.json: the batch size that the training images did not fill."""
 RESIZED = "pictures_resized"
@@ -32,77 +36,74 @@ TEACHER_WEIGHTS = "task.teacher.sha256"
 compares those of ``train.init``: if the run is at hand."""
 
 
-def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str, Change]:
+def differences(one: Config, other: Config) -> dict[str, Change]:
     """Return the fields that differ: dotted field -> (value in ``one``, value in ``other``).
 
-    If only one of the two model families has a field, the field differs unless it has its default
-    value. The other family's value is None. The same holds for the fields of a part that only one
-    configuration has, such as ``pretrain``, and for the options of own code, whatever their names.
+    A field that only one of them has, such as one of another model family, or of a part that the
+    other lacks, such as ``pretrain``, differs unless it has its default value. The other's value is
+    None. A name of own code means another field in each own model family, task or part.
     """
+    if isinstance(one, Mapping) or isinstance(other, Mapping):
+        one, other = _plain(one), _plain(other)
+    left, right = _fields(one), _fields(other)
     found: dict[str, Change] = {}
-    if one == other:
+    groups = [*dict.fromkeys(name.partition(".")[0] for name, _ in (*left, *right))]
+    for field in sorted({**left, **right}, key=lambda it: groups.index(it[0].partition(".")[0])):
+        is_shared = field in left and field in right
+        ours, theirs = (
+            value if is_shared or value != default else None
+            for value, default in (left.get(field, UNSET), right.get(field, UNSET))
+        )
+        if ours != theirs:
+            before = found.get(field[0], UNSET)  # of another own family
+            found[field[0]] = (
+                before[0] if ours is None else ours,
+                before[1] if theirs is None else theirs,
+            )
+    return found
+
+
+def _plain(config: Config) -> Mapping[str, Any]:
+    return config.model_dump(mode="json") if isinstance(config, BaseModel) else config
+
+
+def _fields(
+    config: BaseModel | Mapping[str, Any], prefix: str = ""
+) -> dict[tuple[str, str], Change]:
+    """Return (dotted field, own family or task that it belongs to) -> (value, default)."""
+    found: dict[tuple[str, str], Change] = {}
+    if isinstance(config, Mapping):
+        defaults = plain_fields(_raw_defaults(ExperimentSpec, config))
+        family = value_at(config, "model.family") or DEFAULT_FAMILY
+        own = "" if built_in(FAMILIES, family) else str(family)
+        for name, value in plain_fields(config).items():
+            is_own = name.startswith("model.") and name not in MODEL_FIELDS
+            found[name, own if is_own else ""] = value, defaults.get(name)
         return found
-    shared = _shared_names(one, other)
-    for name in dict.fromkeys((*_names(one), *_names(other))):
-        left, right = getattr(one, name, None), getattr(other, name, None)
-        if name not in shared:
-            ours = None if _is_default(one, name) else left
-            theirs = None if _is_default(other, name) else right
-            if (ours, theirs) != (None, None):
-                found[f"{prefix}{name}"] = (ours, theirs)
+    kind = type(config)
+    shared = kind.__mro__[1].model_fields if getattr(config, "is_own", False) else kind.model_fields
+    for name, default in _defaults(kind).items():
+        value, key = getattr(config, name), prefix + name
+        if isinstance(value, BaseModel):
+            below = _fields(value, f"{key}.")
+            if choice := choice_of(kind.model_fields[name]):
+                chosen = f"{key}.{choice.key}", ""
+                below[chosen] = below[chosen][0], choice.default
+            found |= below
+            if all(value == default for value, default in below.values()):
+                found[key, ""] = {}, {}
             continue
-        if _is_unset(one, name, other) or _is_unset(other, name, one):
-            continue
-        if isinstance(left, BaseModel) and isinstance(right, BaseModel):
-            found |= differences(left, right, f"{prefix}{name}.")
-        elif isinstance(left, BaseModel):
-            found |= {field: (value, None) for field, value in _fields(left, prefix + name)}
-        elif isinstance(right, BaseModel):
-            found |= {field: (None, value) for field, value in _fields(right, prefix + name)}
-        elif left != right:
-            found |= _differing_choices(left, right, prefix + name)
+        options = options_of(value)
+        found[key, "" if name in shared else str(kind)] = str(value) if options else value, default
+        found |= {(f"{key}.{option}", ""): (value, None) for option, value in options.items()}
     return found
 
 
-def _shared_names(one: BaseModel, other: BaseModel) -> Collection[str]:
-    is_own = getattr(one, "is_own", False) or getattr(other, "is_own", False)
-    if type(one) is type(other) or not is_own:
-        return {*_names(one), *_names(other)}
-    base = next(kind for kind in type(one).__mro__ if isinstance(other, kind))
-    return base.model_fields  # type: ignore[attr-defined]
-
-
-def _names(spec: BaseModel) -> list[str]:
-    derived = getattr(spec, "derived", ())
-    return [name for name in type(spec).model_fields if name not in derived]
-
-
-def _differing_choices(left: Any, right: Any, name: str) -> dict[str, Change]:
-    ours, theirs = options_of(left), options_of(right)
-    is_same_part = bool(ours or theirs) and str(left) == str(right)
-    found = {} if is_same_part else {name: (left, right)}
-    for option in dict.fromkeys([*ours, *theirs]):
-        if ours.get(option) != theirs.get(option):
-            found[f"{name}.{option}"] = (ours.get(option), theirs.get(option))
-    return found
-
-
-def _fields(part: BaseModel, name: str) -> list[tuple[str, Any]]:
-    """Return the fields of a part that differ from its defaults; the part itself if none does."""
-    found = differences(type(part)(), part, f"{name}.")
-    return [(field, value) for field, (_, value) in found.items()] or [(name, {})]
-
-
-def _is_unset(one: BaseModel, name: str, other: BaseModel) -> bool:
-    """Return whether only ``one`` has the field, and has it at its default."""
-    fields = type(one).model_fields
-    return name in fields and name not in type(other).model_fields and _is_default(one, name)
-
-
-def _is_default(spec: BaseModel, name: str) -> bool:
-    field = type(spec).model_fields.get(name)
-    default = field.get_default(call_default_factory=True) if field else None
-    return bool(getattr(spec, name, None) == default)
+@cache
+def _defaults(kind: type[BaseModel]) -> dict[str, Any]:
+    fields = kind.model_fields.items()
+    kept = [(name, field) for name, field in fields if name not in getattr(kind, "derived", ())]
+    return {name: field.get_default(call_default_factory=True) for name, field in kept}
 
 
 def with_data_defaults(
@@ -132,34 +133,15 @@ def with_data_defaults(
     )
 
 
-def changed_fields(config: ExperimentSpec | Mapping[str, Any]) -> dict[str, Any]:
+def changed_fields(config: Config) -> dict[str, Any]:
     """Return the fields that differ from the defaults: dotted field -> value.
 
     The weights of a teacher are left out, because vitcli fills them in. Of an own model or task in
     a raw configuration, no default is known, so all of its options are returned.
     """
-    if isinstance(config, Mapping):
-        defaults = plain_fields(_defaults(ExperimentSpec, config))
-        found = {name: (defaults.get(name), it) for name, it in plain_fields(config).items()}
-    else:
-        found = differences(ExperimentSpec(), config)
+    found = differences(ExperimentSpec(), config)
     found.pop(TEACHER_WEIGHTS, None)
     return {name: value for name, (default, value) in found.items() if value != default}
-
-
-def raw_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Change]:
-    """Return ``differences`` of two raw configurations, which may have own parts."""
-    left, right = plain_fields(one), plain_fields(other)
-    ours, theirs = changed_fields(one), changed_fields(other)
-    families = [value_at(raw, "model.family") or DEFAULT_FAMILY for raw in (one, other)]
-    is_own = not all(built_in(FAMILIES, family) for family in families)
-    if is_own and families[0] != families[1]:
-        for fields, changed in ((left, ours), (right, theirs)):  # a name has two meanings
-            options = {f for f in fields if f.startswith("model.")} - MODEL_FIELDS - {*changed}
-            for option in options:
-                del fields[option]
-    pairs = {name: (left.get(name), right.get(name)) for name in [*ours, *theirs]}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def plain_fields(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,13 +156,14 @@ def plain_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _defaults(spec: type[BaseModel], raw: Any) -> dict[str, Any]:
+def _raw_defaults(spec: type[BaseModel], raw: Any) -> dict[str, Any]:
     defaults = spec().model_dump(mode="json")
     for name, field in spec.model_fields.items():
         choice, value = choice_of(field), value_at(raw, name)
         if choice:
             row = built_in(choice.table, value_at(value, choice.key) or choice.default)
-            defaults[name] = row.spec_class().model_dump(mode="json") if row else {}
+            chosen = row.spec_class.model_construct().model_dump(mode="json") if row else {}
+            defaults[name] = chosen | {choice.key: choice.default}
         elif name == "pretrain" and isinstance(value, Mapping):
-            defaults[name] = _defaults(PretrainSpec, value)
+            defaults[name] = _raw_defaults(PretrainSpec, value)
     return defaults

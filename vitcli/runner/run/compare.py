@@ -14,8 +14,8 @@ from vitcli.runner.experiment.diff import (
     DATA_FIELDS,
     TEACHER_WEIGHTS,
     Change,
+    Config,
     differences,
-    raw_differences,
     with_data_defaults,
 )
 from vitcli.runner.experiment.listing import base_spec
@@ -26,8 +26,6 @@ from vitcli.runner.run.record import RunRecord
 from vitcli.runner.run.split import read_sides
 from vitcli.runner.text import quantity
 
-Config = ExperimentSpec | dict[str, Any]
-"""A configuration, as plain data if it has own code."""
 MEASURES = (
     *("test_accuracy", "test_loss", "test_top5_accuracy", "calibration_error", "val_accuracy"),
     *("train_loss", "train_accuracy"),
@@ -54,9 +52,7 @@ def compare_runs(one: RunRecord, other: RunRecord) -> dict[str, dict[str, Change
     names |= dict.fromkeys(filter(metric_of, sorted(one.numbers.keys() ^ other.numbers.keys())))
     measures = {name: (one.numbers.get(name), other.numbers.get(name)) for name in names}
     return {
-        "config": config_differences(
-            one.known_config or one.spec, other.known_config or other.spec
-        ),
+        "config": differences(one.known_config or one.spec, other.known_config or other.spec),
         "environment": {name: pair for name, pair in facts.items() if pair[0] != pair[1]},
         "measured": {name: pair for name, pair in measures.items() if pair != (None, None)},
     }
@@ -80,16 +76,6 @@ HIDDEN = ("seed", "data.name", "code", TEACHER_WEIGHTS)
 """Fields that a list of runs shows anyway, or that follow from others."""
 
 
-def config_differences(one: Config, other: Config) -> dict[str, Change]:
-    if isinstance(one, ExperimentSpec) and isinstance(other, ExperimentSpec):
-        return differences(one, other)
-    return raw_differences(_plain(one), _plain(other))
-
-
-def _plain(config: Config) -> dict[str, Any]:
-    return config.model_dump(mode="json") if isinstance(config, ExperimentSpec) else config
-
-
 def differing_fields(run: RunRecord, references: dict[str, Config]) -> dict[str, Any]:
     """Return the fields in which a run differs from its experiment: dotted field -> value.
 
@@ -107,7 +93,7 @@ def differing_fields(run: RunRecord, references: dict[str, Config]) -> dict[str,
         ours, theirs = type(config.model).model_fields, type(base.model).model_fields
         foreign = {f"model.{name}" for name in theirs.keys() - ours.keys()}
     else:
-        found = raw_differences(_plain(base), _plain(config))
+        found = differences(base, config)
         foreign = {name for name, (_, value) in found.items() if value is None}
         foreign |= {name for name in DATA_FIELDS if name in found and found[name][0] is None}
     return {

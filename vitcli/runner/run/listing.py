@@ -12,8 +12,9 @@ from typing import Any
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_text
+from vitcli.runner.experiment.diff import Config
 from vitcli.runner.experiment.yaml_text import dump, read_mapping
-from vitcli.runner.run.compare import Config, differing_fields
+from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.run.folder import (
     EVENTS,
     FILES,
