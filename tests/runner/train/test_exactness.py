@@ -60,11 +60,9 @@ def test_a_finished_run_is_trained_further_and_marked(calm, named):
     with pytest.raises(ConfigError, match="no steps left"):
         continue_run(calm, allow=True, **{"optim.lr": 1e-4})
     before = read_record(calm).config_hash
-    told: list[str] = []
-    further = continue_run(calm, allow=True, on_message=told.append, **{"train.epochs": 6})
+    further = continue_run(calm, allow=True, **{"train.epochs": 6})
     assert further.state == "finished"
     assert (further.result["epochs"], further.result["exact"]) == (6, False)
-    assert len([text for text in told if "the learning rate rises" in text]) == 1
     assert calm.spec().train.epochs == 6
     assert [record["epoch"] for record in read_record(calm).metrics] == [1, 2, 3, 4, 5, 6]
     with pytest.raises(ConfigError, match="already has 6 epochs"):

@@ -15,8 +15,6 @@ from typing import Any
 import torch
 
 from vitcli.core import ranks
-from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.schedule import planned_factor
 from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import model_hash
@@ -28,8 +26,6 @@ from vitcli.runner.run.record import EDITED, UNREADABLE, RunRecord
 from vitcli.runner.text import quantity
 from vitcli.version import __version__
 
-JUMP = 1.25
-"""A learning rate that grows by more than this factor between two steps is reported."""
 BEGUN_IN = ("vitcli", "torch", "cpu_capability", "threads", "compiled", "ranks")
 """Entries of meta.json that ``numerical_environment`` has, too, with the same values."""
 CHANGEABLE = (
@@ -152,22 +148,6 @@ def may_change(field: str) -> bool:
 def describe_changes(changes: Mapping[str, Change]) -> str:
     """Return changes as text, such as ``threads 2 -> 1, torch 2.11.0 -> 2.12.0``."""
     return ", ".join(f"{name} {before} -> {now}" for name, (before, now) in changes.items())
-
-
-def describe_jump(before: ExperimentSpec, training: Training) -> str | None:
-    """Return that a changed schedule raises the learning rate where a run continues, or None."""
-    now, step, steps_per_epoch = training.spec, training.step, training.steps_per_epoch
-    planned, last, following = (
-        spec.optim.lr * planned_factor(spec, steps_per_epoch)(at)
-        for spec, at in ((before, step), (before, step - 1), (now, step))
-    )
-    if following <= JUMP * max(planned, last):
-        return None
-    return (
-        f"note: the learning rate rises from {last:.2g} to {following:.2g} at step {step}: the"
-        f" schedule now spans {quantity(now.train.epochs, 'epoch')}. For another rate: --lr,"
-        " -s optim.schedule=NAME"
-    )
 
 
 def refuse_inexact(run: RunDir, changes: Mapping[str, Change]) -> None:

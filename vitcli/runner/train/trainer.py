@@ -17,7 +17,7 @@ from vitcli.runner.machine.device import arithmetic
 from vitcli.runner.machine.resources import as_resource_error
 from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
-from vitcli.runner.train.exactness import checkpoint_state, describe_jump, refuse_unfit
+from vitcli.runner.train.exactness import checkpoint_state, refuse_unfit
 from vitcli.runner.train.prepare import Plan
 
 KEEP = 2
@@ -120,10 +120,7 @@ class Trainer:
             raise ResourceError(f"{self.run.path}: {error}. Continue: {following}") from error
 
     def resume(self) -> None:
-        """Restore the state of the plan's checkpoint, if there is one, and the curve up to it.
-
-        A message says if the learning rate rises, because the configuration has changed.
-        """
+        """Restore the state of the plan's checkpoint, if there is one, and the curve up to it."""
         checkpoint, before = self.plan.checkpoint, self.plan.before
         if checkpoint is None or before is None:
             return
@@ -137,8 +134,6 @@ class Trainer:
         self.epoch = self.step // self.training.steps_per_epoch
         if not ranks.own_rank():
             self.run.set_metrics(self.records)
-        if jump := describe_jump(before.spec, self.training):
-            self.request.on_message(jump)
 
     def fit(self) -> None:
         self.begin()
