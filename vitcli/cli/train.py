@@ -302,9 +302,6 @@ def final_facts(record: "RunRecord") -> list[Fact]:
         facts.append(Fact("temperature", record.temperature, text=describe_temperature(record)))
     verb = "kept" if "stopped_at" in result else "trained"
     facts.append(trained_fact(verb, kept, result))
-    if reason := result.get("lost_events"):
-        text = f"the event file is incomplete ({reason}); see metrics.jsonl"
-        facts.append(Fact("lost_events", reason, label="tensorboard", text=text))
     return facts
 
 

@@ -65,8 +65,6 @@ def test_a_full_disk_does_not_change_or_stop_a_training(tiny, here, monkeypatch,
     (warning,) = [text for text in messages if text.startswith("warning")]
     assert FULL in warning
     assert read_record(full.folder).status == "finished"
-    assert full.result["lost_events"] == FULL
-    assert "lost_events" not in read_record(calm).result
 
 
 def test_a_picture_that_cannot_be_drawn_does_not_change_or_stop_a_training(
@@ -92,8 +90,7 @@ def test_a_run_that_continues_with_space_on_the_disk_has_all_numbers(tiny, here,
         fill_disk(patch)
         train(tiny, "run")
     assert not [*(here / "run").glob("events*")]
-    done = train(tiny, "run", resume=True)
-    assert "lost_events" not in done.result
+    train(tiny, "run", resume=True)
     (file,) = (here / "run").glob("events.out.tfevents.*")
     events = LegacyEventFileLoader(str(file)).Load()
     tags = {value.tag for event in events for value in event.summary.value}

@@ -160,7 +160,6 @@ def build_result(
         "kernels": training.kernels,
         "exact": is_exact(record, training.device),
         "num_test": len(next(iter(outputs.values()), ())),
-        **({"lost_events": trainer.lost_events} if trainer.lost_events else {}),
         **({"warning": problem} if (problem := last_problem(trainer)) else {}),
     }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -126,7 +127,7 @@ def saved_epochs(training: Training, folder: Path, on_message: Listener) -> Iter
     plan = Plan(
         experiment=experiment,
         spec=spec,
-        request=Request(command=command, on_message=on_message),
+        request=Request(command=command, on_message=cache(on_message)),
         run=run,
         data=training.data,
         training=training,

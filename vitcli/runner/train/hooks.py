@@ -149,7 +149,13 @@ class TensorBoard(Hook):
         # Imported here because the import takes 0.3 s, which would delay the first step.
         from vitcli.runner.run.tensorboard import Board
 
-        return Board(trainer.run.path, records, trainer.note_lost_events, self._settings)
+        def warn(reason: str) -> None:
+            trainer.warn(
+                f"{trainer.run.path}: TensorBoard's event file is incomplete ({reason});"
+                " the training continues, and metrics.jsonl has all numbers"
+            )
+
+        return Board(trainer.run.path, records, warn, self._settings)
 
     def _draw(self, trainer: Trainer, board: "Board") -> None:
         try:
@@ -162,7 +168,7 @@ class TensorBoard(Hook):
             reason = own_code.locate_in_own_code(error) or printable(
                 f"{type(error).__name__}: {error}"
             )
-            trainer.warn_once(
+            trainer.warn(
                 f"{trainer.run.path}: a picture for TensorBoard cannot be drawn ({reason});"
                 " the training continues without it"
             )

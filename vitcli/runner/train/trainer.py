@@ -87,9 +87,6 @@ class Trainer:
         """The epoch, counted from 1, after which the training stops. A hook may lower it."""
         self.stopped_at = 0
         """The last step of a training that ended with its best weights; else 0."""
-        self.lost_events = ""
-        """Why TensorBoard's event file is incomplete; empty if it is complete."""
-        self._warned: set[str] = set()
         self._next_save = 0.0
         self._epoch_began = 0.0
         """When the steps of an epoch began that has not ended; else 0."""
@@ -163,7 +160,7 @@ class Trainer:
         self.refuse_divergence(*means.values())
         self.epoch += 1
         if problem := self.task.diagnose(means):
-            self.warn_once(problem)
+            self.warn(problem)
         record = {"step": self.step, "epoch": self.epoch, "lr": step.lr}
         record |= {f"train_{name}": means[name] for name in self.row.reports}
         record |= {name: means[name] for name in ("grad_norm", SKIPPED) if name in means}
@@ -277,18 +274,8 @@ class Trainer:
             f"; see the layers: {self.request.resume_command(self.run)} --replay {last}"
         )
 
-    def warn_once(self, problem: str) -> None:
-        if problem not in self._warned:
-            self._warned.add(problem)
-            self.request.on_message(f"warning: {problem}")
-
-    def note_lost_events(self, reason: str) -> None:
-        if not self.lost_events:
-            self.warn_once(
-                f"{self.run.path}: TensorBoard's event file is incomplete ({reason});"
-                " the training continues, and metrics.jsonl has all numbers"
-            )
-        self.lost_events = reason
+    def warn(self, problem: str) -> None:
+        self.request.on_message(f"warning: {problem}")
 
     def _count_step_seconds(self) -> float:
         seconds = time.perf_counter() - self._epoch_began
