@@ -190,15 +190,10 @@ def costs_report(name: str, costs: Costs, request: Request) -> Report:
     share = f", {100 * taught / flops:.0f} % of it the teacher's" if taught else ""
     is_measured = device.type == "cuda" and seconds
     source = f"of the GPU, measured in {precision}" if is_measured else "in fp32"
-    time_text = until_text = ""
-    until_stop = total
+    time_text = ""
     if total is not None:
         parts = ", ".join(f"{duration(value)} to {part}" for part, value in seconds.items())
         time_text = f"about {duration(total)}: {parts}"
-        if request.stop_after and request.stop_after < epochs:
-            left = 1 - request.stop_after / epochs
-            until_stop = total - left * (seconds["train"] + seconds["evaluate"])
-            until_text = f"about {duration(until_stop)}: {request.stop_after} of {epochs} epochs"
     facts = [
         *hidden(experiment=name, num_classes=spec.model.num_classes),
         Fact("num_train", num_train, label="images", text=images),
@@ -212,9 +207,8 @@ def costs_report(name: str, costs: Costs, request: Request) -> Report:
         Fact("train_flops", flops, label="training", text=f"{tera(flops)} TFLOP{share}"),
         Fact("pretrain_flops", before, label="pre-training", text=text_before),
         Fact("estimated_memory_bytes", costs.memory_bytes, label="memory", about=source),
-        *hidden(estimated_startup_seconds=seconds.get("start"), stop_after=request.stop_after),
+        *hidden(estimated_startup_seconds=seconds.get("start")),
         Fact("estimated_seconds", total, label="time", text=time_text),
-        Fact("estimated_seconds_until_stop", until_stop, label="until stop", text=until_text),
         Fact("hardware", hardware(device), label="computed on"),
         *hidden(config=spec.model_dump(mode="json")),
     ]
