@@ -162,8 +162,6 @@ def refuse_inexact(run: RunDir, changes: Mapping[str, Change]) -> None:
     if len(changes) == 1:
         ((name, (before, _)),) = changes.items()
         hint = hints.get(name, hint).format(before)
-        if name == "ranks" and before == 1:
-            hint = "start it without torchrun"
     raise ConfigError(
         f"{run.name}: the result would not be bit-identical to an uninterrupted run"
         f" ({describe_changes(changes)}); {hint}, continue with --allow-inexact, which"
