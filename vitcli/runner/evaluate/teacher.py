@@ -97,8 +97,6 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
 
 def with_known_teacher(spec: ExperimentSpec, run: RunDir | None) -> ExperimentSpec:
     """Return ``with_teacher``; a finished run without its teacher keeps what it recorded of it."""
-    if not (spec.task.has_teacher or spec.pretrain):
-        return spec
     try:
         return with_teacher(spec)
     except ConfigError:

@@ -12,7 +12,7 @@ from typing import Any
 
 from vitcli.core import ranks
 from vitcli.core.data.source import DataSet
-from vitcli.core.spec import GENERATED, ExperimentSpec
+from vitcli.core.spec import FAMILIES, GENERATED, ExperimentSpec
 from vitcli.core.train.training import Training
 from vitcli.runner.data.find import own_path, refuse_unused_folder
 from vitcli.runner.data.load import load_data
@@ -218,8 +218,10 @@ def chosen_folder(experiment: Experiment, request: Request) -> RunDir:
 
 
 def with_run_of_teacher(experiment: Experiment, request: Request, run: RunDir) -> Experiment:
-    spec = with_known_teacher(experiment.spec, None if request.rerun else run)
-    return replace(experiment, spec=spec)
+    spec = experiment.spec
+    if not (spec.task.has_teacher or spec.pretrain):
+        return experiment
+    return replace(experiment, spec=with_known_teacher(spec, None if request.rerun else run))
 
 
 def finished_run(experiment: Experiment, request: Request) -> RunRecord | None:
@@ -410,10 +412,12 @@ def first_run(
                 return find_run(str(known))
         # All experiments with the same pre-training share its run.
         return RunDir(RUNS / "pretrained" / part.name / f"seed{part.spec.seed}")
-    if file := first_file(experiment.spec, request.offline, request.on_message):
+    spec = experiment.spec
+    if FAMILIES[spec.model.family].weights and (
+        file := first_file(spec, request.offline, request.on_message)
+    ):
         return file
-    init = experiment.spec.train.init
-    return request.first or (find_run(init) if init else None)
+    return request.first or (find_run(spec.train.init) if spec.train.init else None)
 
 
 def pretraining_of(experiment: Experiment) -> Experiment | None:
