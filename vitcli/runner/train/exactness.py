@@ -24,6 +24,7 @@ from vitcli.runner.run.checkpoint import Checkpoint
 from vitcli.runner.run.folder import CONFIG, RESULT, STATUS, RunDir
 from vitcli.runner.run.record import EDITED, UNREADABLE, RunRecord
 from vitcli.runner.text import quantity
+from vitcli.runner.train import contract
 from vitcli.version import __version__
 
 BEGUN_IN = ("vitcli", "torch", "cpu_capability", "threads", "compiled", "ranks")
@@ -72,7 +73,7 @@ def checkpoint_state(training: Training) -> dict[str, Any]:
         "weights": "ema" if training.ema else "model",
         "circumstances": numerical_environment(training),
         "model": model_hash(training.spec.model),
-        **({"outside": outside_of(training)} if training.spec.code else {}),
+        **({"outside": contract.state_outside(training)} if training.spec.code else {}),
     }
 
 
@@ -99,12 +100,6 @@ def changes_since(run: RunDir, checkpoint: Checkpoint, training: Training) -> di
     return changed_environment(state["circumstances"], training)
 
 
-def outside_of(training: Training) -> dict[str, str]:
-    from vitcli.runner.train.contract import state_outside
-
-    return state_outside(training)
-
-
 def lost_state(checkpoint: Checkpoint, training: Training) -> dict[str, Change]:
     """Return what own parts had outside of a checkpoint, where steps are left: name -> (then, now).
 
@@ -114,13 +109,11 @@ def lost_state(checkpoint: Checkpoint, training: Training) -> dict[str, Change]:
     before = checkpoint.state.get("outside")
     if before is None or checkpoint.step == training.num_steps:
         return {}
-    from vitcli.runner.train.contract import UNREADABLE
-
-    now = outside_of(training)
+    now = contract.state_outside(training)
     names = [
         name
         for name in {**before, **now}
-        if before.get(name) != now.get(name) or now[name] == UNREADABLE
+        if before.get(name) != now.get(name) or now[name] == contract.UNREADABLE
     ]
     return {name: (before.get(name), now.get(name)) for name in names}
 

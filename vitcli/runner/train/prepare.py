@@ -35,6 +35,7 @@ from vitcli.runner.text import Listener, ignore_message, listed, quantity
 from vitcli.runner.train import exactness
 from vitcli.runner.train.build import build_training, compile_training, settings
 from vitcli.runner.train.events import Event
+from vitcli.runner.train.flops import count_operations
 from vitcli.runner.train.initial import initial_module, learned_by, refuse_source, sources
 from vitcli.runner.train.ranks import (
     describe_parts,
@@ -178,8 +179,6 @@ def prepare(experiment: Experiment, request: Request, *, replay: int | None = No
         if not is_waiting:
             compile_training(training, request.on_message)
     if spec.code:  # it may fail where its operations are counted
-        from vitcli.runner.train.flops import count_operations
-
         with settings(training), without_memory(spec):
             count_operations(spec, next(training.batches(0)))
     if ranks.size() > 1:
