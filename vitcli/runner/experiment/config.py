@@ -242,7 +242,7 @@ def override(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     out = dict(data)
     for path, name in changes.items():
         choice, _, key = path.rpartition(".")
-        if is_choice(choice) and key == _name_of(choice):
+        if key == _name_of(choice) and is_choice(choice):
             out = override(out, {choice: choice_below(choice, value_at(out, choice), name)})
     for path, value in changes.items():
         head, _, rest = path.partition(".")

@@ -143,14 +143,11 @@ class RunDir:
 
     def refuse_links(self) -> None:
         """Refuse to write where a link leads to files that are not the run's own."""
-        code = self.path / own_code.FOLDER
-        for path in (self.checkpoints, code, *(self.path / name for name in FILES)):
+        code, inside = self.path / own_code.FOLDER, [*self.checkpoints.glob("*")]
+        written = [self.path / name for name in FILES]
+        written += [path / name for path in inside for name in CHECKPOINT_FILES]
+        for path in (self.checkpoints, code, *inside, *code.rglob("*"), *written):
             _refuse_link(path)
-        for path in (*self.checkpoints.glob("*"), *code.rglob("*")):
-            _refuse_link(path)
-        for path in self.checkpoints.glob("*"):
-            for name in CHECKPOINT_FILES:
-                _refuse_link(path / name)
         self.refuse_folders()
 
     def refuse_folders(self) -> None:

@@ -65,7 +65,8 @@ def build_training(
         is_alone("early stopping", "early_stopping", True, on_message)
     steps_per_epoch(spec, len(data.train), ranks.size())
     graphs = use_graphs(spec, device, on_message)
-    refuse_other_task(spec.task, data)
+    if data.train.extra:
+        refuse_other_task(spec.task, data)
     try:
         task.check_data(data)
         training = Training(spec, task, data, autocast, graphs=graphs, on_message=on_message)
