@@ -81,7 +81,7 @@ def _fields(
             found[name, own if is_own else ""] = value, defaults.get(name)
         return found
     kind = type(config)
-    shared = kind.__mro__[1].model_fields if getattr(config, "is_own", False) else kind.model_fields
+    base: Any = kind.__mro__[1] if getattr(config, "is_own", False) else kind
     for name, default in _defaults(kind).items():
         value, key = getattr(config, name), prefix + name
         if isinstance(value, BaseModel):
@@ -94,7 +94,10 @@ def _fields(
                 found[key, ""] = {}, {}
             continue
         options = options_of(value)
-        found[key, "" if name in shared else str(kind)] = str(value) if options else value, default
+        found[key, "" if name in base.model_fields else str(kind)] = (
+            str(value) if options else value,
+            default,
+        )
         found |= {(f"{key}.{option}", ""): (value, None) for option, value in options.items()}
     return found
 
