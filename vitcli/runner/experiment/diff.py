@@ -60,7 +60,7 @@ def differences(one: Config, other: Config) -> dict[str, Change]:
                 before[0] if ours is None else ours,
                 before[1] if theirs is None else theirs,
             )
-    return found
+    return {name: change for name, change in found.items() if change[0] != change[1]}
 
 
 def _plain(config: Config) -> Mapping[str, Any]:
