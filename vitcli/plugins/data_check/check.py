@@ -186,6 +186,8 @@ def check_folder(
         raise InputError(f"{error}:\n{listed([*failures.values()])}{advice}") from error
     contents = picture_reader.contents_of(folder, digests)
     known = {name: kept[content] for name, content in contents.items() if content in kept}
+    for note in picture_reader.notes_on_absent(kept, contents):
+        on_message(note)
     if known and folder.num_test is None:
         rows = sorted(digests)
         tested = {folder.names[row] for row in test}

@@ -402,6 +402,8 @@ def keep_split(
         f"{printable(folder.root)}: {old:,} of {count} stay in the split of an earlier run;"
         f" {len(sides) - old:,} new ones are divided"
     )
+    for note in notes_on_absent(kept, data.contents):
+        on_message(note)
     train, test = whole[~is_test], whole[is_test]
     if is_given or {*test.names} == {*data.test.names}:
         return decoded, sides
@@ -413,6 +415,17 @@ def keep_split(
     arranged = arrays.arranged(data.class_names, train, test, val=data.val)
     same = same_pictures(arranged.train, arranged.test, arranged.val)
     return replace(decoded, data=replace(arranged, contents=data.contents), same=same), sides
+
+
+def notes_on_absent(kept: Mapping[str, str], contents: Mapping[str, str]) -> list[str]:
+    """Return a note if pictures of an earlier run are not here: their look-alikes are not found."""
+    if not (absent := len(kept.keys() - {*contents.values()})):
+        return []
+    return [
+        f"note: {quantity(absent, 'picture')} of the earlier run {'is' if absent == 1 else 'are'}"
+        " not here. A picture that looks like one of them cannot be found: it may be tested on,"
+        " though the run has learned its copy. Keep old and new pictures in one folder"
+    ]
 
 
 def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
