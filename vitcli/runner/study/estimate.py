@@ -7,12 +7,15 @@ from statistics import fmean
 
 import torch
 
+from vitcli.runner.data.find import own_path
 from vitcli.runner.data.load import describe_data
+from vitcli.runner.engines.worker import SharedData
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.experiment.resolve import fit_to_data
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.study.definition import Trial
 from vitcli.runner.study.plan import Options, StudyWork, worker_count
+from vitcli.runner.study.run import kept_data_hash
 from vitcli.runner.text import Listener
 from vitcli.runner.train.dry_run import Costs, dry_run, memory_bytes
 from vitcli.runner.train.events import seconds_left
@@ -39,6 +42,10 @@ def dry_run_study(
 ) -> StudyCosts:
     torch.set_num_threads(work.study.threads)
     once = functools.cache(on_message)
+    spec = work.study.baseline.spec
+    if work.trials and own_path(spec.data.name):  # edited pictures are refused, as in a training
+        request = Request(data_dir=options.data_dir, load=SharedData(kept_data_hash(work)))
+        request.reader(spec)(spec.data, on_message=once)
     seconds: dict[str, float | None] = {}
     flops: dict[str, int] = {}
     for name, trial in {trial.variant: trial for trial in work.trials}.items():

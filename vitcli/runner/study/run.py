@@ -188,21 +188,25 @@ def _check_disk(work: StudyWork, count: int) -> None:
 def write_plan(work: StudyWork, options: Options, *, keep: bool = False) -> None:
     """Write what a worker must know; with ``keep``, the trials of another driver stay in it."""
     study = work.study
-    seeds = {*study.seeds, *map(int, trained_seeds(work.root))}
-    every = trial_states(replace(study, seeds=tuple(sorted(seeds))), work.root)
-    kept = [record for f, record in (every | work.states).items() if f not in work.replaced]
-    kept_hashes = (record.data_hash for record in kept if record.has_result)
     content = {
         "study": study.name,
         "threads": study.threads,
         **options.request(),
         "parameters": work.parameters,
-        "data_hash": next(kept_hashes, None),
+        "data_hash": kept_data_hash(work),
         "planned": recorded_plan(study, work.root, work.saved).model_dump(mode="json"),
         "saved": [folder for folder, state in work.states.items() if state.source],
         "rerun": list(work.rerun),
     }
     commit_plan(work.root, content, study.trials(), keep=keep)
+
+
+def kept_data_hash(work: StudyWork) -> str | None:
+    """Return the hash of the images of the results that stay, which all trials must have."""
+    seeds = {*work.study.seeds, *map(int, trained_seeds(work.root))}
+    every = trial_states(replace(work.study, seeds=tuple(sorted(seeds))), work.root)
+    kept = [record for f, record in (every | work.states).items() if f not in work.replaced]
+    return next((record.data_hash for record in kept if record.has_result), None)
 
 
 def commit_plan(root: Path, facts: dict[str, Any], trials: Sequence[Trial], *, keep: bool) -> None:
