@@ -14,8 +14,7 @@ from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.experiment.resolve import fit_to_data
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.study.definition import Trial
-from vitcli.runner.study.plan import Options, StudyWork, worker_count
-from vitcli.runner.study.run import kept_data_hash
+from vitcli.runner.study.plan import Options, StudyWork, kept_data_hash, worker_count
 from vitcli.runner.text import Listener
 from vitcli.runner.train.dry_run import Costs, dry_run, memory_bytes
 from vitcli.runner.train.events import seconds_left

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from vitcli.runner.files import readable_json
 from vitcli.runner.limits import allowed_cores
 from vitcli.runner.run.folder import RunDir, find_run, list_runs
 from vitcli.runner.run.record import RunRecord
-from vitcli.runner.study.collect import recorded_plan
+from vitcli.runner.study.collect import recorded_plan, trained_seeds
 from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.study.result import Plan
 from vitcli.runner.study.saved import SavedTrials
@@ -145,6 +145,14 @@ def worker_count(threads: int, options: Options) -> int:
 
 def current_states(work: StudyWork) -> dict[str, RunRecord]:
     return trial_states(work.study, work.root, work.names, work.saved, ignore=work.rerun)
+
+
+def kept_data_hash(work: StudyWork) -> str | None:
+    """Return the hash of the images of the results that stay, which all trials must have."""
+    seeds = {*work.study.seeds, *map(int, trained_seeds(work.root))}
+    every = trial_states(replace(work.study, seeds=tuple(sorted(seeds))), work.root)
+    kept = [record for f, record in (every | work.states).items() if f not in work.replaced]
+    return next((record.data_hash for record in kept if record.has_result), None)
 
 
 def saved_for_training(folder: Path, options: Options) -> SavedTrials:

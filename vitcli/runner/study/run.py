@@ -27,9 +27,15 @@ from vitcli.runner.run.listing import remove_run
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.collect import read_recorded_plan, recorded_plan, trained_seeds
 from vitcli.runner.study.definition import Trial, default_root
-from vitcli.runner.study.plan import Options, StudyWork, current_states, worker_count
+from vitcli.runner.study.plan import (
+    Options,
+    StudyWork,
+    current_states,
+    kept_data_hash,
+    worker_count,
+)
 from vitcli.runner.study.saved import save_trial
-from vitcli.runner.study.states import trial_state, trial_states
+from vitcli.runner.study.states import trial_state
 from vitcli.runner.text import quantity
 from vitcli.runner.train.events import Ended, Message, TrialEvent
 
@@ -199,14 +205,6 @@ def write_plan(work: StudyWork, options: Options, *, keep: bool = False) -> None
         "rerun": list(work.rerun),
     }
     commit_plan(work.root, content, study.trials(), keep=keep)
-
-
-def kept_data_hash(work: StudyWork) -> str | None:
-    """Return the hash of the images of the results that stay, which all trials must have."""
-    seeds = {*work.study.seeds, *map(int, trained_seeds(work.root))}
-    every = trial_states(replace(work.study, seeds=tuple(sorted(seeds))), work.root)
-    kept = [record for f, record in (every | work.states).items() if f not in work.replaced]
-    return next((record.data_hash for record in kept if record.has_result), None)
 
 
 def commit_plan(root: Path, facts: dict[str, Any], trials: Sequence[Trial], *, keep: bool) -> None:
