@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,18 @@ def test_a_run_finds_its_pictures_after_they_have_moved(copy_of_run, workshop, h
         assert f"imagefolder:{workshop}" in Path("run/config.yaml").read_text()
     finally:
         os.rename(moved, workshop / "pictures")
+
+
+def test_a_finished_run_says_that_its_pictures_are_others_now(tiny, pictures):
+    words = ("train", tiny, "--epochs", 1, "-o", "run")
+    said(0, *words)
+    assert "trained on" not in said(0, *words)
+    next((pictures / "train" / "dark").iterdir()).unlink()
+    talk = said(0, *words)
+    assert "note: run was trained on other images" in talk
+    assert "already finished" in talk
+    shutil.rmtree(pictures)
+    assert "already finished" in said(0, *words)
 
 
 def pretrained_lengths() -> set[tuple[int, int | None]]:

@@ -233,6 +233,11 @@ def finished_run(experiment: Experiment, request: Request) -> RunRecord | None:
     record = stored_run(experiment, request, run)
     if record is None or not is_finished(record) or changes_of(experiment.spec, record):
         return None
+    if own_path(experiment.spec.data.name):
+        with suppress(UserError):  # pictures that are gone are no other ones
+            data = read_images(experiment, request, kept_sides(experiment, record, None), record)[1]
+            if problem := describe_other_images(record.data_hash, data):
+                request.on_message(f"note: {record.name} was trained on {problem}")
     return record
 
 
