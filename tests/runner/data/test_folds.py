@@ -156,7 +156,7 @@ def test_groups_of_at_most_a_fifth_stay_in_the_part_of_earlier_versions(tmp_path
     data = load(tmp_path / "camera")
     images = together(data.train, data.test)
     images = images[canonical_order(images)]
-    first = divide(images, data.class_names, 5, 0, {}) == 0
+    first = divide(images, data.class_names, 5, 0, {})[0] == 0
     assert {*images[first].names} == {*data.test.names}
     assert {f"fox/0-{shot}.png" for shot in range(10)} <= {*data.test.names}
 
