@@ -20,6 +20,7 @@ from vitcli.core.data.source import DataSet, Images, together
 from vitcli.runner.data.arrays import canonical_order, pixel_digests
 from vitcli.runner.data.near_copies import near_copies, pairs_alike
 from vitcli.runner.errors import InputError
+from vitcli.runner.files import sha256
 from vitcli.runner.text import printable, quantity
 
 MOST_COMPARED = 5000
@@ -33,7 +34,8 @@ def take_fold(
 ) -> tuple[DataSet, str]:
     """Return a data set whose test images are the part of a seed, and a note that says so.
 
-    Mean, standard deviation and hash stay those of the whole data set. ``groups`` is the group of
+    Mean, standard deviation and hash stay those of the whole data set, but the hash tells divisions
+    from those of earlier versions. ``groups`` is the group of
     an image by its name; a group stays in one part.
     """
     images = data.train
@@ -41,8 +43,11 @@ def take_fold(
         images = together(data.train, data.test)
         images = images[canonical_order(images)]
     number, part = divmod(seed, folds)
-    parts, unlinked = divide(images, data.class_names, folds, number, groups)
-    is_test = parts == part
+    linked, digests, unlinked = linked_images(images, data.class_names, folds, groups)
+    is_test = divide(linked, digests, images.labels.tolist(), folds, number) == part
+    equal = _groups(digests, _pairs_in_groups(images, groups))
+    if unlinked and linked.max() < equal.max():  # earlier versions unlinked all classes
+        data = replace(data, data_hash=sha256(repr((data.data_hash, unlinked)).encode()))
     unused = "" if with_test else f"; the {quantity(len(data.test), 'test image')} are not used"
     note = (
         f"fold {part + 1} of {folds} in division {number + 1} (seed {seed}):"
@@ -54,20 +59,15 @@ def take_fold(
 
 
 def divide(
-    images: Images,
-    class_names: Sequence[str],
-    folds: int,
-    number: int,
-    groups_of: Mapping[str, str],
-) -> tuple[Tensor, list[str]]:
-    """Return the part of each image, from 0 to ``folds`` - 1, (N,), and the classes unlinked.
+    groups: np.ndarray, digests: Sequence[bytes], labels: Sequence[int], folds: int, number: int
+) -> Tensor:
+    """Return the part of each image, from 0 to ``folds`` - 1: (N,).
 
-    It depends on the set of the images and on ``number`` only. Each class is spread evenly. Images
-    of one group of ``linked_images`` are in one part.
+    ``groups`` and ``digests`` are those of ``linked_images``; a group is in one part, and each
+    class is spread evenly. Each ``number`` gives another division.
     """
-    groups, digests, unlinked = linked_images(images, class_names, folds, groups_of)
     draws = [hashlib.sha256(b"%d " % number + digest).digest() for digest in digests]
-    return spread(groups, images.labels.tolist(), draws, folds), unlinked
+    return spread(groups, labels, draws, folds)
 
 
 def except_in(unlinked: Sequence[str]) -> str:
@@ -180,8 +180,7 @@ def hold_out_fold(
     is_short = fewest_groups(groups, labels)[0] < folds
     if is_short or any(n * folds >= totals[label] + folds for (_, label), n in sizes.items()):
         return hold_out_alike(images, groups, 1 / folds, contents), unlinked
-    draws = [hashlib.sha256(b"0 " + digest).digest() for digest in digests]
-    return spread(groups, labels, draws, folds) == 0, unlinked
+    return divide(groups, digests, labels, folds, 0) == 0, unlinked
 
 
 def hold_out_alike(
