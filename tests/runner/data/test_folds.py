@@ -128,7 +128,7 @@ def test_a_class_that_looks_alike_leaves_copies_of_others_on_one_side(tmp_path, 
         assert any("in the same fold, except some in 'empty', where" in text for text in messages)
         hashes.add(data.data_hash)
     assert len(hashes - {before}) == 1, (
-        "a run of an earlier version has learned what this one tests"
+        "runs of earlier versions have learned other pictures"
     )
 
 
