@@ -127,9 +127,7 @@ def test_a_class_that_looks_alike_leaves_copies_of_others_on_one_side(tmp_path, 
         assert data.test.labels.bincount().tolist() == pytest.approx([10] * 3, abs=3)
         assert any("in the same fold, except some in 'empty', where" in text for text in messages)
         hashes.add(data.data_hash)
-    assert len(hashes - {before}) == 1, (
-        "runs of earlier versions have learned other pictures"
-    )
+    assert len(hashes - {before}) == 1, "runs of earlier versions have learned other pictures"
 
 
 @pytest.mark.parametrize(
