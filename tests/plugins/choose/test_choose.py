@@ -19,6 +19,7 @@ from experiments.statistics import more_pictures
 from tests.cli import commands
 from tests.cli.commands import printed, said, vitcli
 from tests.plugins.weights.importing import publish
+from tests.runner.data.conftest import shoot
 from vitcli.core.spec import DataSpec
 from vitcli.plugins.choose.choose import divide_pictures, error_of
 from vitcli.plugins.choose.curve import LearningCurve, extrapolate, fold_probes, learning_curve
@@ -182,6 +183,20 @@ def test_a_group_is_in_one_fold(pictures):
         parts.setdefault(group[0], set()).add(part)
     assert len(parts) == 20
     assert all(len(folds) == 1 for folds in parts.values())
+
+
+def test_copies_are_in_one_fold_although_another_class_looks_alike(pictures):
+    shoot(pictures / "train", {"fox": (2,) * 10, "empty": (20,)}, "noise")
+    shoot(pictures / "test", {"fox": (1,), "empty": (1,)}, "copy")
+    code, out, _ = vitcli("choose", "imagefolder:pictures", "--models", POCKET)
+    assert code == 0
+    assert "Copies are in one fold, except some in 'empty'" in " ".join(out.split())
+    data = load_data(DataSpec(name=f"imagefolder:{pictures}"))
+    divided = divide_pictures(data, data.spec, 4, None, None)
+    assert divided.unlinked == ["empty"]
+    parts = dict(zip(divided.images.names, divided.parts.tolist(), strict=True))
+    for scene in range(10):
+        assert parts[f"train/fox/{scene}-0.png"] == parts[f"train/fox/{scene}-1.png"]
 
 
 def drawn(count: int, known: float, width: int = 200) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from PIL import Image
 from tests.runner.data.conftest import add, draw_pets, load, shoot, spec
 from tests.runner.train.conftest import train
 from vitcli.core.data.source import DataSet, Images, together
+from vitcli.runner.data import folds
 from vitcli.runner.data.arrays import canonical_order, hold_out
-from vitcli.runner.data.folds import divide, hold_out_groups
+from vitcli.runner.data.folds import divide, hold_out_groups, linked_images
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.engines.worker import SharedData
 from vitcli.runner.errors import InputError
@@ -85,7 +87,74 @@ def test_pictures_that_all_look_alike_are_divided_all_the_same(tmp_path):
         for i in range(count):
             shot = (scene + generator.integers(0, 20, scene.shape)).astype(np.uint8)
             Image.fromarray(shot).save(folder / f"{i}.png")
-    assert torch.bincount(fold(tmp_path / "camera", 0).test.labels).tolist() == [2, 2]
+    data = fold(tmp_path / "camera", 0)
+    assert torch.bincount(data.test.labels).tolist() == [2, 2]
+    assert data.data_hash == load(tmp_path / "camera").data_hash
+
+
+def together_in(*sides) -> set[str]:
+    """Return the classes whose groups of ``shoot`` each lie on one side."""
+    homes: dict[str, set[int]] = {}
+    for side, images in enumerate(sides):
+        for name in images.names:
+            homes.setdefault(name.partition("-")[0], set()).add(side)
+    classes = {group.partition("/")[0] for group in homes}
+    return classes - {group.partition("/")[0] for group, home in homes.items() if len(home) > 1}
+
+
+@pytest.mark.parametrize("kind", ["noise", "copy"])
+def test_a_class_that_looks_alike_leaves_copies_of_others_on_one_side(tmp_path, kind):
+    camera, messages = tmp_path / "camera", list[str]()
+    shoot(camera, {"fox": (2,) * 15, "hare": (3,) * 10}, "noise")
+    shoot(camera, {"empty": (30,)}, kind)
+    others = {"fox", "hare"} | ({"empty"} if kind == "copy" else set())
+    data = load(camera, messages)
+    assert together_in(data.train, data.test) == others
+    assert data.test.labels.bincount(minlength=3)[1:].tolist() == pytest.approx([6, 6], abs=2)
+    notes = [text for text in messages if "look alike are on one side, except some in" in text]
+    assert ["'empty'" in note for note in notes] == [True] * (kind == "noise")
+    data = load(camera, val_split=0.3)
+    assert together_in(data.train, data.val) == others
+    if kind == "copy":
+        with pytest.raises(InputError, match=r"'empty' has only 1 different image"):
+            fold(camera, 0)
+        return
+    before, hashes = load(camera).data_hash, set[str]()
+    for seed in range(3):
+        messages.clear()
+        data = fold(camera, seed, messages.append)
+        assert together_in(data.train, data.test) == others
+        assert data.test.labels.bincount().tolist() == pytest.approx([10] * 3, abs=3)
+        assert any("in the same fold, except some in 'empty', where" in text for text in messages)
+        hashes.add(data.data_hash)
+    assert len(hashes - {before}) == 1, "runs of earlier versions have learned other pictures"
+
+
+@pytest.mark.parametrize(
+    ("labels", "links", "equal", "groups", "unlinked"),
+    [
+        ("aaabbb", "01 12 34", "", "0 1 2 34 5", "a"),
+        ("aaabbb", "01 12 05 34", "", "05 1 2 34", "a"),  # a link to another class stays
+        ("aaabbbb", "03 31 14 42 56", "", "0 1 2 3 4 56", "a"),  # linked by another class alone
+        ("aabbb", "02 12 34", "", "0 1 2 34", "a"),
+        ("aabbb", "01 02 13 23", "02 13", "02 13 4", "a"),
+        ("aabbbb", "23", "02 13", "02 13 4 5", "a"),
+        ("aabbb", "01 23", "01", "01 23 4", ""),  # too few in any case
+    ],
+)
+def test_links_are_cut_only_where_a_class_needs_groups(
+    monkeypatch, labels, links, equal, groups, unlinked
+):
+    images, _ = grouped({"": (len(labels),)})
+    for one, other in equal.split():
+        images.pixels[int(one)] = images.pixels[int(other)]
+    pairs = [(int(one), int(other)) for one, other in links.split()]
+    monkeypatch.setattr(folds, "pairs_alike", lambda pixels, in_colour: pairs)
+    images = replace(images, labels=torch.tensor(["ab".index(name) for name in labels]))
+    found, _, names = linked_images(images, "ab", 2, {}, may_be_short=True)
+    rows = [np.flatnonzero(found == group) for group in range(max(found) + 1)]
+    assert sorted("".join(map(str, row)) for row in rows) == groups.split()
+    assert "".join(names) == unlinked
 
 
 def turned(picture: Image.Image) -> Image.Image:
@@ -156,7 +225,8 @@ def test_groups_of_at_most_a_fifth_stay_in_the_part_of_earlier_versions(tmp_path
     data = load(tmp_path / "camera")
     images = together(data.train, data.test)
     images = images[canonical_order(images)]
-    first = divide(images, data.class_names, 5, 0, {}) == 0
+    groups, digests, _ = linked_images(images, data.class_names, 5, {})
+    first = divide(groups, digests, images.labels.tolist(), 5, 0) == 0
     assert {*images[first].names} == {*data.test.names}
     assert {f"fox/0-{shot}.png" for shot in range(10)} <= {*data.test.names}
 

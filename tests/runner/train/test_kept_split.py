@@ -143,8 +143,10 @@ def as_if_the_largest_group_were_held_out(photos: Path, earlier: pytest.MonkeyPa
         noise = generator.integers(0, 20, scene.shape, np.uint8)
         Image.fromarray(scene + noise).save(path.with_name(f"shot-{shot}.png"))
 
-    def first_part(images, class_names, count, contents):
-        return folds.divide(images, class_names, count, 0, {}) == 0
+    def first_part(images, class_names, count, contents, *, may_be_short):
+        groups, digests, unlinked = folds.linked_images(images, class_names, count, {})
+        parts = folds.divide(groups, digests, images.labels.tolist(), count, 0)
+        return parts == 0, unlinked
 
     earlier.setattr(picture_reader, "hold_out_fold", first_part)
     earlier.setattr(cache, "FORMAT", 9)

@@ -17,7 +17,7 @@ from vitcli.plugins.choose.curve import extrapolate, groups_needed, learning_cur
 from vitcli.plugins.choose.models import Candidate, load_candidates
 from vitcli.runner.data.extras import column_of
 from vitcli.runner.data.find import own_path
-from vitcli.runner.data.folds import fewest_groups
+from vitcli.runner.data.folds import except_in, fewest_groups
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.trained_run import OnStage
@@ -83,7 +83,7 @@ def choose_model(
         reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         raise InputError(f"there is no model to choose from; {reasons}")
     probed.sort(key=lambda model: -model.scores.accuracy)
-    data, best = pictures.data, probed[0]
+    data, best, apart = pictures.data, probed[0], except_in(pictures.unlinked)
     gain, curve = _gain(best, pictures, on_stage)
     unused = f"in {folds} folds; {quantity(len(data.test), 'test image')} are not used"
     largest, share = best.scores.majority
@@ -102,6 +102,7 @@ def choose_model(
             "Intervals (95 %) are for other pictures of the same kind and as many to learn from."
             " Those of the differences hold together, for all pairs of models.",
             *([is_chosen] if len(probed) > 1 else []),
+            *([f"Copies are in one fold{apart}; accuracies are too high."] if apart else []),
             *(f"left out: {name}: {reason}" for name, reason in left_out.items()),
             *(f"{name} {UNKNOWN}" for name in unknown),
         ],

@@ -48,6 +48,8 @@ class Pictures:
     groups: Groups
     parts: Tensor
     """The fold of each image: (N,)."""
+    unlinked: Sequence[str]
+    """Classes whose pictures that look alike are in several folds."""
 
     def seen_by(self, data: DataSet) -> Images:
         """Return the same images, in the same order, as read for another model."""
@@ -80,9 +82,9 @@ def divide_pictures(
     images = evenly_spaced(data.train, limit_batches * LIMITED) if limit_batches else data.train
     is_own = own_path(spec.name, data_dir)
     groups_of = group_of(listed_for(spec, data_dir), spec.group) if is_own else {}
-    groups, digests = linked_images(images, data.class_names, folds, groups_of)
+    groups, digests, unlinked = linked_images(images, data.class_names, folds, groups_of)
     parts = spread(groups, images.labels.tolist(), digests, folds)
-    return Pictures(data=data, images=images, groups=groups, parts=parts)
+    return Pictures(data=data, images=images, groups=groups, parts=parts, unlinked=unlinked)
 
 
 def probe(

@@ -67,6 +67,8 @@ class FolderCheck:
     unreadable: list[str]
     pairs: picture_reader.Pairs
     """Kind of ``GROUPS`` -> the names of two pictures each."""
+    unlinked: Sequence[str]
+    """Classes whose pictures that look alike are on both sides of the held-out fifth."""
     images: Images
     notes: Mapping[str, Mapping[str, Any]]
     """What the files hold that is not read, and the fields that would read it."""
@@ -178,7 +180,9 @@ def check_folder(
     digests = content_digests(folder, failures)
     fields = _fields_needed(folder, size, seen)
     try:
-        train, test, val, pairs = picture_reader.split_folder(folder, images, digests, groups)
+        train, test, val, pairs, unlinked = picture_reader.split_folder(
+            folder, images, digests, groups
+        )
     except InputError as error:
         if not failures:
             raise
@@ -195,6 +199,7 @@ def check_folder(
         test = [row for row, tests in zip(rows, is_test.tolist(), strict=True) if tests]
         train = sorted({*rows} - {*test})
         pairs = picture_reader.same_pictures(*picture_reader.parts_of(images, train, test, val))
+        unlinked = []
     if len({height / width for height, width in sizes}) > 1:
         whole = replace(folder, data=folder.data.model_copy(update={"fit": "stretch"}))
         stretched, _ = picture_reader.read_labelled(whole, size, folder.in_chans, on_message)
@@ -220,6 +225,7 @@ def check_folder(
         images=images,
         unreadable=list(failures.values()),
         pairs=pairs,
+        unlinked=unlinked,
         notes=notes_on(seen),
         fields=fields,
         is_compared=is_compared,

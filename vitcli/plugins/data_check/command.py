@@ -168,7 +168,8 @@ def check_report(found: "FolderCheck", against: str | None) -> Report:
     }
     if found.folder.num_test is None:
         sides = parts_of(found.images, found.train, found.test, [])[:2]
-        notes |= dict.fromkeys(notes_on_fifth(found.folder.class_names, *sides), True)
+        on_fifth = notes_on_fifth(found.folder.class_names, *sides, found.unlinked)
+        notes |= dict.fromkeys(on_fifth, True)
     sizes = [{"height": h, "width": w, "pictures": n} for (h, w), n in found.sizes.most_common()]
     return Report(
         facts=[

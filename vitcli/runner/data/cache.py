@@ -25,7 +25,7 @@ from vitcli.runner.data.find import cache_root, download_folder, own_path
 from vitcli.runner.files import commit_json, file_lock
 from vitcli.runner.text import Listener, printable
 
-FORMAT = 10
+FORMAT = 11
 """Raised when a file of pictures or arrays is decoded to other pixels or facts than before."""
 SPLITS = ("train", "test", "val")
 TYPES = {torch.uint8: "U8", torch.int16: "I16", torch.int64: "I64", torch.float32: "F32"}
@@ -45,6 +45,8 @@ class Decoded:
     """Notes of ``notes_on``, with the fields that would read what they name."""
     unusable_extras: Mapping[str, str] = field(default_factory=dict)
     """Row of ``EXTRAS`` -> why the folder has no tensor of it, although it has such files."""
+    unlinked: tuple[str, ...] = ()
+    """Classes whose pictures that look alike are on both sides of the held-out fifth."""
 
 
 def array_file(name: str, size: tuple[int, int] | None, data_dir: Path | None = None) -> Path:

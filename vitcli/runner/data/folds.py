@@ -7,8 +7,8 @@ Axes: N images, C channels, H W pixels.
 """
 
 import hashlib
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -20,10 +20,13 @@ from vitcli.core.data.source import DataSet, Images, together
 from vitcli.runner.data.arrays import canonical_order, pixel_digests
 from vitcli.runner.data.near_copies import near_copies, pairs_alike
 from vitcli.runner.errors import InputError
-from vitcli.runner.text import quantity
+from vitcli.runner.files import sha256
+from vitcli.runner.text import printable, quantity
 
 MOST_COMPARED = 5000
 """Number of images above which none are looked for that look alike: each run would take long."""
+Links = list[tuple[int, int]]
+"""Pairs of images, by their index, that are in one group."""
 
 
 def take_fold(
@@ -31,7 +34,8 @@ def take_fold(
 ) -> tuple[DataSet, str]:
     """Return a data set whose test images are the part of a seed, and a note that says so.
 
-    Mean, standard deviation and hash stay those of the whole data set. ``groups`` is the group of
+    Mean, standard deviation and hash stay those of the whole data set, but the hash tells divisions
+    from those of earlier versions. ``groups`` is the group of
     an image by its name; a group stays in one part.
     """
     images = data.train
@@ -39,58 +43,101 @@ def take_fold(
         images = together(data.train, data.test)
         images = images[canonical_order(images)]
     number, part = divmod(seed, folds)
-    is_test = divide(images, data.class_names, folds, number, groups) == part
+    linked, digests, unlinked = linked_images(images, data.class_names, folds, groups)
+    is_test = divide(linked, digests, images.labels.tolist(), folds, number) == part
+    equal = _groups(digests, _pairs_in_groups(images, groups))
+    if unlinked and linked.max() < equal.max():  # earlier versions unlinked all classes
+        data = replace(data, data_hash=sha256(repr((data.data_hash, unlinked)).encode()))
     unused = "" if with_test else f"; the {quantity(len(data.test), 'test image')} are not used"
     note = (
         f"fold {part + 1} of {folds} in division {number + 1} (seed {seed}):"
         f" {int(is_test.sum()):,} of {quantity(len(images), 'image')} for testing, the others for"
-        f" training; copies {'and groups ' if groups else ''}are in the same fold{unused}"
+        f" training; copies {'and groups ' if groups else ''}are in the same fold"
+        f"{except_in(unlinked)}{unused}"
     )
     return replace(data, train=images[~is_test], test=images[is_test]), note
 
 
 def divide(
-    images: Images,
-    class_names: Sequence[str],
-    folds: int,
-    number: int,
-    groups_of: Mapping[str, str],
+    groups: np.ndarray, digests: Sequence[bytes], labels: Sequence[int], folds: int, number: int
 ) -> Tensor:
     """Return the part of each image, from 0 to ``folds`` - 1: (N,).
 
-    It depends on the set of the images and on ``number`` only. Each class is spread evenly. Images
-    with the same pixels are in the same part, and so are images that look alike. Exception: of more
-    than MOST_COMPARED images, or if so many look alike that a class could not be spread, only the
-    same pixels count. Images of one group of ``groups_of`` (name -> group) are always in one part.
+    ``groups`` and ``digests`` are those of ``linked_images``; a group is in one part, and each
+    class is spread evenly. Each ``number`` gives another division.
     """
-    groups, digests = linked_images(images, class_names, folds, groups_of)
     draws = [hashlib.sha256(b"%d " % number + digest).digest() for digest in digests]
-    return spread(groups, images.labels.tolist(), draws, folds)
+    return spread(groups, labels, draws, folds)
+
+
+def except_in(unlinked: Sequence[str]) -> str:
+    """Return the end of a sentence on copies that stay together: in which classes some do not."""
+    names = ", ".join(repr(printable(name)) for name in unlinked)
+    return f", except some in {names}, where too few pictures look different" if unlinked else ""
 
 
 def linked_images(
-    images: Images, class_names: Sequence[str], folds: int, groups_of: Mapping[str, str]
-) -> tuple[np.ndarray, list[bytes]]:
-    """Return the number of each image's group, which ``divide`` keeps in one part, and its digest.
+    images: Images,
+    class_names: Sequence[str],
+    folds: int,
+    groups_of: Mapping[str, str],
+    *,
+    may_be_short: bool = False,
+) -> tuple[np.ndarray, list[bytes], list[str]]:
+    """Return the number of each image's group, its digest, and the classes unlinked.
 
-    An InputError says which class has fewer groups than there are folds.
+    Images with the same pixels, or of one group of ``groups_of`` (name -> group), are in one group,
+    and so are up to MOST_COMPARED images that look alike. But if so many look alike that a class
+    has fewer groups than there are folds, this class is unlinked: its images that look alike may be
+    in several groups. Where links to other classes are the reason, only those are cut.
+
+    An InputError says which class has fewer groups even so, unless it ``may_be_short``.
     """
     digests, labels = pixel_digests(images.pixels), images.labels.tolist()
     given = _pairs_in_groups(images, groups_of)
     # Not in colour, because that would divide some data sets in another way than earlier versions:
     # a run of theirs would be measured on images that it has learned.
     alike = pairs_alike(images.pixels, in_colour=False) if len(images) <= MOST_COMPARED else []
-    groups = _groups(digests, [*alike, *given])
-    if fewest_groups(groups, labels)[0] < folds:
-        groups = _groups(digests, given)
-    fewest, label = fewest_groups(groups, labels)
-    if fewest < folds:
+    equal = _groups(digests, given)
+    fewest, label = fewest_groups(equal, labels)
+    if fewest < folds and not may_be_short:
         different = quantity(fewest, "group" if given else "different image")
         raise InputError(
             f"data.folds is {folds}, but class {class_names[label]!r} has only {different};"
             " add some, or use fewer folds"
         )
-    return groups, digests
+    alike, unlinked = _links_kept(alike, equal.tolist(), labels, folds)
+    names = [class_names[label] for label in sorted(unlinked)]
+    return _groups(digests, [*alike, *given]), digests, names
+
+
+def _links_kept(
+    alike: Links, equal: Sequence[int], labels: Sequence[int], folds: int
+) -> tuple[Links, set[int]]:
+    """Return the links that leave each class ``folds`` groups, and the classes unlinked for that.
+
+    ``equal`` is the group of each image without links. A class with too few of them keeps its own.
+    """
+    most = _groups_by_class(equal, labels)
+
+    def too_few(links: Links) -> set[int]:
+        left = _groups_by_class(_groups(equal, links).tolist(), labels)
+        return {label for label, count in left.items() if count < folds <= most[label]}
+
+    if not too_few(alike):
+        return alike, set()
+    classes = defaultdict[int, set[int]](set)
+    for group, label in zip(equal, labels, strict=True):
+        classes[group].add(label)
+    inside = too_few([(a, b) for a, b in alike if labels[a] == labels[b]])
+    alike = [(a, b) for a, b in alike if not (labels[a] == labels[b] and labels[a] in inside)]
+    across = too_few(alike)
+    alike = [
+        (a, b) for a, b in alike if labels[a] == labels[b] or not {labels[a], labels[b]} & across
+    ]
+    by_equals = too_few(alike)  # linked by images of another class with the same pixels
+    alike = [(a, b) for a, b in alike if not (classes[equal[a]] | classes[equal[b]]) & by_equals]
+    return alike, inside | across | by_equals
 
 
 def spread(groups: np.ndarray, labels: Sequence[int], draws: Sequence[bytes], folds: int) -> Tensor:
@@ -111,20 +158,29 @@ def spread(groups: np.ndarray, labels: Sequence[int], draws: Sequence[bytes], fo
 
 
 def hold_out_fold(
-    images: Images, class_names: Sequence[str], folds: int, contents: Mapping[str, str]
-) -> Tensor:
-    """Return whether each image is held out, about one of ``folds`` parts of each class: (N,) bool.
+    images: Images,
+    class_names: Sequence[str],
+    folds: int,
+    contents: Mapping[str, str],
+    *,
+    may_be_short: bool,
+) -> tuple[Tensor, list[str]]:
+    """Return whether each image is held out, about one of ``folds`` parts of each class, (N,) bool,
+    and the classes that ``linked_images`` unlinks.
 
     It is the first part of ``divide``, or what ``hold_out_alike`` chooses if a group is larger than
-    an even part of a class: the first part has the largest group.
+    an even part of a class, because the first part has the largest group, or if a class has fewer
+    groups than there are folds.
     """
-    groups, digests = linked_images(images, class_names, folds, {})
+    groups, digests, unlinked = linked_images(
+        images, class_names, folds, {}, may_be_short=may_be_short
+    )
     labels = images.labels.tolist()
     sizes, totals = Counter(zip(groups.tolist(), labels, strict=True)), Counter(labels)
-    if any(size * folds >= totals[label] + folds for (_, label), size in sizes.items()):
-        return hold_out_alike(images, groups, 1 / folds, contents)
-    draws = [hashlib.sha256(b"0 " + digest).digest() for digest in digests]
-    return spread(groups, labels, draws, folds) == 0
+    is_short = fewest_groups(groups, labels)[0] < folds
+    if is_short or any(n * folds >= totals[label] + folds for (_, label), n in sizes.items()):
+        return hold_out_alike(images, groups, 1 / folds, contents), unlinked
+    return divide(groups, digests, labels, folds, 0) == 0, unlinked
 
 
 def hold_out_alike(
@@ -198,8 +254,8 @@ def alike_together(
 ) -> Images:
     """Return ``val``, or about as many others of both if some of them look like training images.
 
-    Then images that look alike are on one side, see ``linked_images``, unless a class has too few.
-    ``contents`` are those of the data set.
+    Then images that look alike are on one side, see ``linked_images``. ``contents`` are those of
+    the data set.
     """
     images = together(train, val)
     is_divided = {*pixel_digests(train.pixels)} & {*pixel_digests(val.pixels)} or (
@@ -208,7 +264,7 @@ def alike_together(
     if not is_divided:
         return val
     with suppress(InputError):
-        groups, _ = linked_images(images, class_names, 2, {})
+        groups, *_ = linked_images(images, class_names, 2, {}, may_be_short=True)
         return images[hold_out_alike(images, groups, len(val) / len(images), contents)]
     return val
 
@@ -236,7 +292,7 @@ def keep_sides(
     return sides, torch.tensor(is_test)
 
 
-def _pairs_in_groups(images: Images, groups_of: Mapping[str, str]) -> list[tuple[int, int]]:
+def _pairs_in_groups(images: Images, groups_of: Mapping[str, str]) -> Links:
     first: dict[str, int] = {}
     return [
         (row, first.setdefault(groups_of[name], row))
@@ -245,12 +301,12 @@ def _pairs_in_groups(images: Images, groups_of: Mapping[str, str]) -> list[tuple
     ]
 
 
-def _groups(digests: Sequence[bytes], alike: Sequence[tuple[int, int]]) -> np.ndarray:
+def _groups(digests: Sequence[Hashable], alike: Links) -> np.ndarray:
     """Return the number of each image's group: equal digests and pairs are in one group, (N,)."""
     from scipy.sparse import coo_array  # a training without folds needs no scipy
     from scipy.sparse.csgraph import connected_components
 
-    first: dict[bytes, int] = {}
+    first: dict[Hashable, int] = {}
     pairs = [*((row, first.setdefault(digest, row)) for row, digest in enumerate(digests)), *alike]
     links = coo_array((np.ones(len(pairs)), np.array(pairs).T), shape=(len(digests),) * 2)
     return connected_components(links, directed=False)[1]
@@ -258,5 +314,9 @@ def _groups(digests: Sequence[bytes], alike: Sequence[tuple[int, int]]) -> np.nd
 
 def fewest_groups(groups: np.ndarray, labels: Sequence[int]) -> tuple[int, int]:
     """Return the smallest number of groups that a class has, and this class."""
-    seen = Counter(label for _, label in {*zip(groups.tolist(), labels, strict=True)})
-    return min((count, label) for label, count in seen.items())
+    counts = _groups_by_class(groups.tolist(), labels)
+    return min((count, label) for label, count in counts.items())
+
+
+def _groups_by_class(groups: Sequence[int], labels: Sequence[int]) -> Counter[int]:
+    return Counter(label for _, label in {*zip(groups, labels, strict=True)})

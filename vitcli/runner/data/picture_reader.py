@@ -36,7 +36,13 @@ from vitcli.runner.data.deep import (
 )
 from vitcli.runner.data.extras import images_by_class, read_extras
 from vitcli.runner.data.find import own_path
-from vitcli.runner.data.folds import hold_out_fold, hold_out_groups, keep_sides
+from vitcli.runner.data.folds import (
+    MOST_COMPARED,
+    except_in,
+    hold_out_fold,
+    hold_out_groups,
+    keep_sides,
+)
 from vitcli.runner.data.formats.npz import list_arrays
 from vitcli.runner.data.labels import notes_on_names, notes_on_pairs, same_group
 from vitcli.runner.data.listing import PictureFolder, divided, group_of
@@ -218,7 +224,7 @@ def read_folder(
     if not spec.skip_bad:
         refuse_unreadable(folder, unreadable)
     digests = content_digests(folder, failures)
-    train, test, val, same = split_folder(folder, images, digests, groups)
+    train, test, val, same, unlinked = split_folder(folder, images, digests, groups)
     rows = [*train, *test, *val]
     paths = [folder.paths[row] for row in rows]
     extra, reasons = read_extras(folder.root, folder.extra_files, paths)
@@ -230,7 +236,7 @@ def read_folder(
     step = max(1, len(paths) // NUM_MEASURED)
     sample = sizes_of(replace(folder, paths=paths[::step]))
     kept = kept_area(Counter(sample), size) if spec.fit == "crop" else 1.0
-    return Decoded(data, unreadable, same, kept, notes_on(seen), reasons)
+    return Decoded(data, unreadable, same, kept, notes_on(seen), reasons, tuple(unlinked))
 
 
 def refuse_unreadable(
@@ -252,12 +258,13 @@ def contents_of(folder: PictureFolder, digests: Mapping[int, bytes]) -> dict[str
 
 def split_folder(
     folder: PictureFolder, images: Images, digests: Mapping[int, bytes], groups: Mapping[str, str]
-) -> tuple[list[int], list[int], list[int], Pairs]:
-    """Return the indices of training, test and validation pictures, and those that look the same.
+) -> tuple[list[int], list[int], list[int], Pairs, list[str]]:
+    """Return the indices of training, test and validation pictures, those that look the same, and
+    the classes that it unlinks.
 
     ``digests`` are those of ``content_digests``. If pictures that would be held out look like
     training pictures, whatever their colours, or copies make a fifth uneven, ``hold_out_fold``
-    chooses others, unless a class has too few different pictures.
+    chooses others.
     """
     end = len(folder.paths) - folder.num_val
     readable, val = (
@@ -269,10 +276,12 @@ def split_folder(
         raise _nothing_left(folder, "the validation set")
     parts = parts_of(images, train, test, val)
     same = same_pictures(*parts)
-    uneven = notes_on_fifth(folder.class_names, *parts[:2])
-    if folder.num_test is None and (
-        groups or uneven or same["copies"] or same["near"] or _near(*parts[:2], in_colour=False)
-    ):
+    uneven, unlinked = notes_on_fifth(folder.class_names, *parts[:2]), list[str]()
+    has_fifth = folder.num_test is None
+    is_divided = has_fifth and bool(
+        not groups and (same["copies"] or same["near"] or _near(*parts[:2], in_colour=False))
+    )
+    if has_fifth and (groups or uneven or is_divided):
         known, divided = images[torch.tensor(readable)], None
         if groups:
             contents = [digests[row] for row in readable]
@@ -280,13 +289,16 @@ def split_folder(
         else:
             with contextlib.suppress(InputError):
                 named = contents_of(folder, digests)
-                divided = hold_out_fold(known, folder.class_names, NUM_FOLDS, named)
+                may_be_short = bool(same["copies"]) or (is_divided and len(known) <= MOST_COMPARED)
+                divided, unlinked = hold_out_fold(
+                    known, folder.class_names, NUM_FOLDS, named, may_be_short=may_be_short
+                )
         if divided is not None:
             sides = zip(readable, divided.tolist(), strict=True)
             test = [row for row, is_test in sides if is_test]
             train = sorted({*readable} - {*test})
             same = same_pictures(*parts_of(images, train, test, val))
-    return train, test, val, same
+    return train, test, val, same, unlinked
 
 
 def _splits(
@@ -328,8 +340,12 @@ def _split_by_content(
     return train, test
 
 
-def notes_on_fifth(class_names: Sequence[str], train: Images, test: Images) -> list[str]:
-    """Return a note if less than half or more than twice a fifth of a class is held out."""
+def notes_on_fifth(
+    class_names: Sequence[str], train: Images, test: Images, unlinked: Sequence[str] = ()
+) -> list[str]:
+    """Return a note if less than half or more than twice a fifth of a class is held out, and one on
+    the classes that are ``unlinked``.
+    """
     held = Counter(test.labels.tolist())
     uneven = [
         f"{held[label]:,} of {total:,} pictures of {printable(class_names[label])!r}"
@@ -341,7 +357,11 @@ def notes_on_fifth(class_names: Sequence[str], train: Images, test: Images) -> l
         " or are of one group stay on one side; make a folder 'test' with other pictures, or test"
         f" all in turn (-s data.folds=5):\n{listed(uneven, NUM_SHOWN)}"
     )
-    return [note] if uneven else []
+    alike = (
+        f"note: pictures that look alike are on one side{except_in(unlinked)}; make a folder 'test'"
+        " with other pictures, or the test accuracy is too high"
+    )
+    return [note] * bool(uneven) + [alike] * bool(unlinked)
 
 
 def same_pictures(train: Images, test: Images, val: Images | None) -> Pairs:
@@ -513,7 +533,8 @@ def read_own(
     if folder.num_test is None and not spec.folds:
         counts = f"{len(data.test):,} of its {len(data.train) + len(data.test):,} pictures"
         on_message(f"{where}: {counts} are held out for testing (no test folder)")
-        notes = notes_on_fifth(data.class_names, data.train, data.test) + notes
+        unlinked = () if sides else decoded.unlinked
+        notes = notes_on_fifth(data.class_names, data.train, data.test, unlinked) + notes
     for note in notes:
         on_message(note)
     leaks = () if spec.folds else _leaks(decoded, data, groups)
