@@ -207,9 +207,9 @@ def test_out_of_fold_logits_of_a_limited_probe_come_from_fewer_images(monkeypatc
     sizes = []
     fit = probes.linear_probe
 
-    def watched(train: Tensor, labels: Tensor, *words):
+    def watched(train: Tensor, labels: Tensor, *words, **options):
         sizes.append(labels.bincount().tolist())
-        return fit(train, labels, *words)
+        return fit(train, labels, *words, **options)
 
     monkeypatch.setattr(probes, "linear_probe", watched)
     labels = torch.arange(2).repeat_interleave(50)
