@@ -247,7 +247,7 @@ def folds_of_probes(images: Images, data: DataSet, folds: int) -> Tensor | None:
         return None
     images, device = images.to("cpu"), images.labels.device
     try:
-        groups, digests = linked_images(images, data.class_names, folds, data.groups)
+        groups, digests, *_ = linked_images(images, data.class_names, folds, data.groups)
     except InputError:
         return torch.zeros_like(images.labels, device=device)
     if groups.max() + 1 == len(images):
