@@ -158,6 +158,20 @@ def pictures(here) -> Path:
 
 
 @pytest.fixture
+def copied(pictures) -> Path:
+    """Change the training pictures: 9 of each class, which say nothing of it, and their copies."""
+    rng = np.random.default_rng(3)
+    for folder in sorted((pictures / "train").iterdir()):
+        for path in folder.iterdir():
+            path.unlink()
+        for i in range(9):
+            pixels = rng.normal(128, 40, (8, 8, 3)).clip(0, 250).astype("uint8")
+            Image.fromarray(pixels).save(folder / f"{i}.png")
+            Image.fromarray(pixels + 2).save(folder / f"{i} again.png")
+    return pictures
+
+
+@pytest.fixture
 def tiny(pictures, here) -> Path:
     """Return an experiment on those pictures with dropout, mixing and EMA: 4 epochs of 5 steps."""
     path = here / "tiny.yaml"

@@ -203,13 +203,28 @@ def test_an_image_is_judged_by_a_probe_that_has_not_seen_it():
     assert probes.cross_validated(features[:8], labels[:8], 2) is None
 
 
+@pytest.mark.parametrize("most", [None, 60])
+def test_with_copies_in_one_fold_no_probe_has_seen_an_image_or_chosen_its_strength_on_one(most):
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(40, 100, generator=generator, dtype=torch.float64)
+    image = torch.arange(40).repeat_interleave(2)
+    features, labels, fold = features[image], image // 20, image % 5
+    by_row = probes.cross_validated(features, labels, 2)
+    unseen = probes.cross_validated(features, labels, 2, fold=fold, most=most)
+    hits = [(logits.argmax(1) == labels).double().mean() for logits in (by_row, unseen)]
+    assert hits[0] > 0.9
+    assert 0.3 < hits[1] < 0.7
+    assert unseen.abs().mean() < 0.2 * by_row.abs().mean(), "the penalty is strong"
+    assert probes.cross_validated(features, labels, 2, fold=fold * 0) is None
+
+
 def test_out_of_fold_logits_of_a_limited_probe_come_from_fewer_images(monkeypatch):
     sizes = []
     fit = probes.linear_probe
 
-    def watched(train: Tensor, labels: Tensor, *words):
+    def watched(train: Tensor, labels: Tensor, *words, **options):
         sizes.append(labels.bincount().tolist())
-        return fit(train, labels, *words)
+        return fit(train, labels, *words, **options)
 
     monkeypatch.setattr(probes, "linear_probe", watched)
     labels = torch.arange(2).repeat_interleave(50)

@@ -3,13 +3,16 @@
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
 from tests.cli import commands
 from tests.cli.commands import said
+from tests.runner.train.conftest import train
 from vitcli.core.metrics.knn import knn_logits
+from vitcli.core.metrics.linear_probe import linear_probe
 from vitcli.plugins.probe.probe import probe_run
 from vitcli.runner.data.load import load_data
 from vitcli.runner.evaluate.weights import load_model
@@ -55,6 +58,23 @@ def test_a_probe_takes_a_least_accuracy(run):
     words = ("eval", run, "--probe", "linear", "--labels", 2, "--min-accuracy")
     said(0, *words, reached)
     said(0 if reached == 1 else 6, *words, 1)
+
+
+def test_no_probe_learns_a_copy_of_what_chooses_its_strength(tiny, copied, monkeypatch):
+    train(tiny, "run", {"train.epochs": 0})
+    chose = []
+
+    def spy(*values, held_out, **options):
+        chose.append(held_out)
+        return linear_probe(*values, held_out=held_out, **options)
+
+    monkeypatch.setattr("vitcli.plugins.probe.probe.linear_probe", spy)
+    probe_run("run", "linear")
+    names = load_data(RunDir(Path("run")).spec().data).train.names
+    for held_out in chose:
+        held = [name.replace(" again", "") for name in np.array(names)[held_out].tolist()]
+        assert len(held) == 2 * len({*held}) > 0
+    assert len(chose) == 2
 
 
 def test_a_probe_can_measure_the_validation_images(copy_of_run):

@@ -91,6 +91,21 @@ def test_everything_reads_the_corrected_pictures_of_a_run(tiny, planted):
     said(4, "eval", "run")
 
 
+def test_labels_are_judged_by_probes_that_have_not_seen_a_copy(tiny, copied):
+    train(tiny, "run", {"train.epochs": 0})
+    found = reviewed("run")
+    assert found["num_checked"] == 36
+    assert 0.3 < found["num_suspects"] / 36 < 0.7, "the labels are chance"
+    same = (copied / "train" / "dark" / "0.png").read_bytes()
+    for path in copied.glob("train/dark/*.png"):
+        if path.stem not in "123":
+            path.write_bytes(same)
+    train(tiny, "same", {"train.epochs": 0})
+    found = reviewed("same")
+    assert found["num_checked"] == 0
+    assert "fewer than 5 different images: dark" in str(found["notes"])
+
+
 def test_the_page_is_whole_and_opens_no_connection(tiny, pictures):
     odd = pictures / "train" / "dark" / "<img src=x>&amp;.png"
     odd.write_bytes((pictures / "train" / "bright" / "3.png").read_bytes())

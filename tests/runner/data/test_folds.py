@@ -14,7 +14,13 @@ from tests.runner.train.conftest import train
 from vitcli.core.data.source import DataSet, Images, together
 from vitcli.runner.data import folds
 from vitcli.runner.data.arrays import canonical_order, hold_out
-from vitcli.runner.data.folds import divide, hold_out_groups, linked_images
+from vitcli.runner.data.folds import (
+    count_different,
+    divide,
+    folds_of_probes,
+    hold_out_groups,
+    linked_images,
+)
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.engines.worker import SharedData
 from vitcli.runner.errors import InputError
@@ -76,6 +82,32 @@ def test_copies_are_in_one_part_turned_ones_and_those_of_another_class_too(pets)
         tested = {*fold(pets, seed).test.names}
         for one, other in [*copies, (f"cat/{third.name}", "cat/same.png")]:
             assert (one in tested) == (other in tested)
+
+
+def test_folds_of_probes_divide_no_copies_and_no_group_and_are_not_needed_without_them(pets):
+    data = load(pets)
+    assert folds_of_probes(data.train, data, 2) is None
+    first, second = sorted((pets / "cat").iterdir())[:2]
+    Image.open(first).rotate(90).save(pets / "cat" / "turned.png")
+    (pets / "dog" / "twin.png").write_bytes(second.read_bytes())
+    data = load(pets)
+    images = together(data.train, data.test)
+
+    def parts(data: DataSet, folds: int) -> dict[str, int]:
+        found = folds_of_probes(images, data, folds)
+        return dict(zip(images.names, found.tolist(), strict=True))
+
+    found = parts(data, 3)
+    assert found[f"cat/{first.name}"] == found["cat/turned.png"]
+    assert found[f"cat/{second.name}"] == found["dog/twin.png"]
+    assert sorted({*found.values()}) == [0, 1, 2]
+    assert folds_of_probes(images, replace(data, contents={}), 3) is None, "no own pictures"
+    assert {*parts(data, 9).values()} == {0}, "there are 8 dogs"
+    assert count_different(images, data).tolist() == [12, 8]
+    grouped = load(pets, group=r"(?:\w+/)(?:.*(\d)\.png)?")
+    assert count_different(images, grouped).tolist() == [10, 7], "twins join groups"
+    found = parts(grouped, 3)
+    assert all(found[f"cat/20-{i}.png"] == found[f"dog/20-{i}.png"] for i in range(7))
 
 
 def test_pictures_that_all_look_alike_are_divided_all_the_same(tmp_path):

@@ -89,6 +89,8 @@ class DataSet:
     """Names of the held-out images that are in another split, too."""
     contents: Mapping[str, str] = field(default_factory=dict)
     """Name of an own picture -> digest of its file, or of its pixels if it is no file."""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """Name of an own picture -> its group, see ``data.group``; of pictures in no group, nothing."""
     unlabelled: Images | None = None
     """All training images, with labels of -1, if ``data.labels`` limits ``train``."""
     spec: DataSpec | None = None

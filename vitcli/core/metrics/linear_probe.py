@@ -91,21 +91,29 @@ def folds(labels: Tensor) -> Tensor:
 
 
 def cross_validated(
-    train: Tensor, labels: Tensor, num_classes: int, *, most: int | None = None
+    train: Tensor,
+    labels: Tensor,
+    num_classes: int,
+    *,
+    fold: Tensor | None = None,
+    most: int | None = None,
 ) -> Tensor | None:
     """Return logits (M, K) for the training images, each from a probe that has not seen it.
 
-    Each fold has a strength of its own. None if a class has fewer images than there are folds. A
-    probe learns from at most ``most`` images, evenly spaced, for which the labels must be sorted.
+    ``fold`` (M,), by default that of ``folds``, is 0 to ``HELD_OUT`` - 1. Each fold has a strength
+    of its own, which the next one of ``fold`` chooses. None if all images are in fold 0. A probe
+    learns from at most ``most`` images, evenly spaced, for which the labels must be sorted.
     """
-    fold, logits = folds(labels), train.new_zeros(len(train), num_classes)
-    if not fold.any():
+    parts = folds(labels) if fold is None else fold
+    logits = train.new_zeros(len(train), num_classes)
+    if not parts.any():
         return None
     for number in range(HELD_OUT):
-        out = fold == number
+        out = parts == number
         known = (~out).nonzero().flatten()
         known = known[:: -(-len(known) // most) if most else 1]
-        probe = linear_probe(train[known], labels[known], num_classes)
+        chooses = None if fold is None else fold[known] == (number + 1) % HELD_OUT
+        probe = linear_probe(train[known], labels[known], num_classes, held_out=chooses)
         logits[out] = apply(probe.layer, train[out])
     return logits
 

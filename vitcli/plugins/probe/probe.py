@@ -6,16 +6,17 @@ Axes: N images, F features, K classes.
 from functools import partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from vitcli.core.data.batches import limit_images
 from vitcli.core.data.source import Images
 from vitcli.core.metric import ACCURACY
 from vitcli.core.metrics.classification import score
 from vitcli.core.metrics.knn import knn_logits
-from vitcli.core.metrics.linear_probe import apply, linear_probe
+from vitcli.core.metrics.linear_probe import HELD_OUT, apply, linear_probe
 from vitcli.runner.data.arrays import keep_labels
 from vitcli.runner.data.extras import column_of
+from vitcli.runner.data.folds import folds_of_probes
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.scores import interval_fact
 from vitcli.runner.evaluate.trained_run import OnStage, TrainedRun, load_trained_run
@@ -51,9 +52,13 @@ def probe_run(
     if labels is not None:
         known = keep_labels(run.data.train, labels, "--labels")[0].to(run.device)
     images = limit_images(known, run.spec), limit_images(run.images(split), run.spec)
+    fold = None if kind == "knn" else folds_of_probes(images[0], run.data, HELD_OUT)
+    held_out = None if fold is None else fold == HELD_OUT - 1
     initial = new_module(run.spec).to(run.device).eval()
-    trained, width, how = _score(run, run.module, "trained encoder", kind, images, on_stage)
-    untrained, *_ = _score(run, initial, "initial weights", kind, images, on_stage)
+    trained, width, how = _score(
+        run, run.module, "trained encoder", kind, images, held_out, on_stage
+    )
+    untrained, *_ = _score(run, initial, "initial weights", kind, images, held_out, on_stage)
     label = f"{'k-NN' if kind == 'knn' else kind} probe"
     about = f"of {len(images[1]):,} {split} images"
     facts = [
@@ -79,6 +84,7 @@ def _score(
     encoder: str,
     kind: str,
     images: tuple[Images, Images],
+    held_out: Tensor | None,
     on_stage: OnStage,
 ) -> tuple[dict[str, Any], int, str]:
     """Return a probe's score on one encoder, the number of features, and how its L2 was chosen."""
@@ -96,7 +102,8 @@ def _score(
     if kind == "knn":
         logits = knn_logits(known, train.labels, asked, count)
     else:
-        probe = linear_probe(known, train.labels, count, on_fit=partial(on_stage, stage_of_probe))
+        on_fit = partial(on_stage, stage_of_probe)
+        probe = linear_probe(known, train.labels, count, held_out=held_out, on_fit=on_fit)
         logits, strength = apply(probe.layer, asked), probe.strength
         how = "chosen on held-out training images"
         how = how if probe.is_chosen else "too few labels to choose one"

@@ -26,6 +26,7 @@ from vitcli.runner.attn_map.overlay import OPACITY, map_scale
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import read_corrections
 from vitcli.runner.data.find import own_path
+from vitcli.runner.data.folds import count_different, folds_of_probes
 from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
 from vitcli.runner.data.picture_reader import list_pictures
 from vitcli.runner.data.pictures import Box, picture_bytes, picture_to_draw
@@ -178,25 +179,27 @@ def _wrong(found: TrainedRun, logits: Tensor, labels: Tensor) -> tuple[Tensor, T
 
 def _checked(found: TrainedRun, train: Images, notes: list[str]) -> Tensor:
     """Return the indices of the images whose labels can be checked, and note the other classes."""
-    counts = train.labels.bincount(minlength=found.data.num_classes)
+    counts = count_different(train, found.data).to(train.labels.device)
     is_enough = counts >= HELD_OUT
     has_some = int(is_enough.sum()) > 1
     if few := ((counts > 0) & ~is_enough).nonzero().flatten().tolist():
         names = ", ".join(found.data.class_names[label] for label in few)
         which = "Not all labels" if has_some else "No labels"
-        reason = f"because some classes have fewer than {HELD_OUT} images: {names}"
+        different = "groups" if found.data.groups else "different images"
+        reason = f"because some classes have fewer than {HELD_OUT} {different}: {names}"
         notes.append(f"{which} of the training images were checked, {reason}.")
     return (is_enough[train.labels] & has_some).nonzero().flatten()
 
 
 def _unseen_logits(found: TrainedRun, train: Images, on_stage: OnStage) -> Tensor:
-    """Return the answers (N, K) of probes that have not seen the image."""
+    """Return the answers (N, K) of probes that have not seen the image or its copies."""
     stage, total = f"features of {quantity(len(train), 'training image')}", len(train)
     features = found.task().features(found.module, train, lambda done: on_stage(stage, done, total))
     if not features.isfinite().all():
         raise InputError(f"{found.run.name}: a feature of the encoder is infinite or NaN")
     on_stage("probes of the training labels", 0, 1)
-    logits = cross_validated(features, train.labels, found.data.num_classes, most=PROBE_LABELS)
+    fold, count = folds_of_probes(train, found.data, HELD_OUT), found.data.num_classes
+    logits = cross_validated(features, train.labels, count, fold=fold, most=PROBE_LABELS)
     assert logits is not None, "each class has images for all folds"
     return logits
 

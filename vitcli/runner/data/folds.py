@@ -292,6 +292,38 @@ def keep_sides(
     return sides, torch.tensor(is_test)
 
 
+def folds_of_probes(images: Images, data: DataSet, folds: int) -> Tensor | None:
+    """Return the part of each image of a data set for cross-validation, from 0 to ``folds`` - 1.
+
+    Own pictures of one group, or that look alike, are in one part, see ``linked_images``: (N,) on
+    the device of the labels. All are in part 0 if a class has too few. None if no pictures belong
+    together, and for other data sets.
+    """
+    if not data.contents:
+        return None
+    images, device = images.to("cpu"), images.labels.device
+    try:
+        groups, digests, *_ = linked_images(images, data.class_names, folds, data.groups)
+    except InputError:
+        return torch.zeros_like(images.labels, device=device)
+    if groups.max() + 1 == len(images):
+        return None
+    return spread(groups, images.labels.tolist(), digests, folds).to(device)
+
+
+def count_different(images: Images, data: DataSet) -> Tensor:
+    """Return the number of images of each class, (K,); own ones of one group, or equal, count once.
+
+    ``folds_of_probes`` needs so many as there are folds.
+    """
+    images = images.to("cpu")
+    labels = images.labels
+    if data.contents:
+        groups = _groups(pixel_digests(images.pixels), _pairs_in_groups(images, data.groups))
+        labels = torch.stack([labels, torch.from_numpy(groups)]).unique(dim=1)[0]
+    return labels.bincount(minlength=data.num_classes)
+
+
 def _pairs_in_groups(images: Images, groups_of: Mapping[str, str]) -> Links:
     first: dict[str, int] = {}
     return [

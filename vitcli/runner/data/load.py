@@ -50,7 +50,6 @@ def load_data(
     """
     if data_dir:
         refuse_unused_folder(spec.name, data_dir, may_move=True)
-    groups: Mapping[str, str] = {}
     sides: Mapping[str, str] = {}
     with_test = False
     if spec.name in GENERATED:
@@ -58,12 +57,13 @@ def load_data(
     elif own_path(spec.name):
         from vitcli.runner.data.picture_reader import read_own
 
-        data, groups, sides, with_test = read_own(spec, data_dir, extras, kept, on_message)
+        data, sides, with_test = read_own(spec, data_dir, extras, kept, on_message)
     else:
         from vitcli.runner.data.readers import decode_named
 
         source = find_or_download(spec.name, data_dir, offline, on_message)
         data = decode_named(CATALOGUE[spec.name], source, spec.resize, on_message).data
+    groups = data.groups
     if groups and (spec.folds or (spec.val_split and data.val is None)):
         # They decide which images are held out, so other groups are other splits.
         parts = [[groups.get(name) for name in part.names] for part in (data.train, data.test)]

@@ -489,9 +489,9 @@ def read_own(
     extras: Collection[str],
     kept: Mapping[str, str],
     on_message: Listener,
-) -> tuple[DataSet, Mapping[str, str], Mapping[str, str], bool]:
-    """Return the user's own pictures, their groups, their kept sides, and whether they have no
-    test set of their own.
+) -> tuple[DataSet, Mapping[str, str], bool]:
+    """Return the user's own pictures, their kept sides, and whether they have no test set of their
+    own.
 
     The corrections are made after that, so they move no picture into the test set or out of it.
     """
@@ -538,7 +538,7 @@ def read_own(
     for note in notes:
         on_message(note)
     leaks = () if spec.folds else _leaks(decoded, data, groups)
-    return replace(data, leaks=leaks), groups, sides, folder.num_test is None
+    return replace(data, leaks=leaks, groups=groups), sides, folder.num_test is None
 
 
 def _leaks(decoded: Decoded, data: DataSet, groups: Mapping[str, str]) -> tuple[str, ...]:

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from vitcli.core.data.batches import limit_images
 from vitcli.core.data.source import DataSet
 from vitcli.core.metrics.classification import score
-from vitcli.core.metrics.linear_probe import cross_validated, linear_probe
+from vitcli.core.metrics.linear_probe import HELD_OUT, cross_validated, linear_probe
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import TokenModel
 from vitcli.core.nn.pos_embed import resize_positions
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec, ModelSpec
 from vitcli.runner.data.find import own_path
+from vitcli.runner.data.folds import count_different, folds_of_probes
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.evaluate.weights import encoder_weights, published_weights
@@ -126,8 +127,8 @@ def start_head_from_probe(
     """Fit a linear probe to the training images, report its accuracy and give it to the head.
 
     The tuning then starts from features that the head fits, which loses less of what they know:
-    Kumar et al. 2022, https://arxiv.org/abs/2202.10054. The accuracy is cross-validated. All of it
-    is computed on the CPU.
+    Kumar et al. 2022, https://arxiv.org/abs/2202.10054. The accuracy is cross-validated, in folds
+    that divide no group and no copies. All of it is computed on the CPU.
     """
     head = encoder_of(spec, module).head
     if not isinstance(head, nn.Linear) or head.bias is None:
@@ -139,14 +140,16 @@ def start_head_from_probe(
     features = task_class(spec)(spec, module).features(module, train)
     if not features.isfinite().all():
         raise ConfigError("train.init_head: a feature of the initial weights is not finite")
-    layer = linear_probe(features, train.labels, count).layer
+    fold = folds_of_probes(train, data, HELD_OUT)
+    held_out = None if fold is None else fold == HELD_OUT - 1
+    layer = linear_probe(features, train.labels, count, held_out=held_out).layer
     with torch.no_grad():
         head.weight.copy_(layer[:-1].T)
         head.bias.copy_(layer[-1])
-    unseen = cross_validated(features, train.labels, count)
+    unseen = cross_validated(features, train.labels, count, fold=fold)
     if unseen is None:
-        fewest, label = train.labels.bincount(minlength=count).min(0)
-        few = quantity(int(fewest), "training image")
+        fewest, label = count_different(train, data).min(0)
+        few = quantity(int(fewest), "group" if data.groups else "different training image")
         text = f"not measured, because {data.class_names[label]} has {few}, not five"
     else:
         scores = score(unseen, train.labels)
