@@ -13,7 +13,7 @@ from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import experiment_files
 from vitcli.runner.run.folder import RunDir, find_run
-from vitcli.runner.run.record import RunRecord
+from vitcli.runner.run.record import RunRecord, read_record
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -93,6 +93,19 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
         code=code,
     )
     return spec.replace(task=spec.task.replace(teacher=teacher))
+
+
+def with_known_teacher(spec: ExperimentSpec, run: RunDir | None) -> ExperimentSpec:
+    """Return ``with_teacher``; a finished run without its teacher keeps what it recorded of it."""
+    try:
+        return with_teacher(spec)
+    except ConfigError:
+        if run is None or read_record(run).status != "finished":
+            raise
+        asked, known = spec.task.taught_by, run.spec().task.taught_by
+        if asked is None or known is None or asked.run != known.run:
+            raise
+        return spec.replace(task=spec.task.replace(teacher=known))
 
 
 def with_seed(spec: ExperimentSpec, seed: int) -> ExperimentSpec:

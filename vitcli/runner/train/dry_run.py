@@ -95,8 +95,8 @@ def dry_run(experiment: Experiment, request: Request, spent_seconds: float = 0.0
 
 def without_images(experiment: Experiment, request: Request) -> Costs:
     """Return the sizes alone of a training whose images would first be downloaded."""
-    chosen_folder(experiment, request)
-    spec = with_run_of_teacher(experiment).spec
+    folder = chosen_folder(experiment, request)
+    spec = with_run_of_teacher(experiment, request, folder).spec
     device, facts = pick_device(request.device), describe_data(spec.data)
     pick_precision(name_precision(spec.train.precision, device), device)
     spec = fit_to_data(spec, facts)

@@ -17,7 +17,7 @@ from vitcli.core.train.training import Training
 from vitcli.runner.data.find import own_path, refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError, UserError
-from vitcli.runner.evaluate.teacher import other_weights, with_teacher
+from vitcli.runner.evaluate.teacher import other_weights, with_known_teacher
 from vitcli.runner.evaluate.weights import first_file
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.build import without_memory
@@ -135,7 +135,7 @@ def prepare(experiment: Experiment, request: Request, *, replay: int | None = No
     The plan continues from the newest checkpoint, or from that before the step ``replay``.
     """
     run = chosen_folder(experiment, request)
-    experiment = with_run_of_teacher(experiment)
+    experiment = with_run_of_teacher(experiment, request, run)
     device = pick_device(device_of_rank(request.device))
     before = stored_run(experiment, request, run)
     start = partial(resumable_checkpoint, run.checkpoints, request.on_message, before=replay)
@@ -216,11 +216,11 @@ def chosen_folder(experiment: Experiment, request: Request) -> RunDir:
     return run
 
 
-def with_run_of_teacher(experiment: Experiment) -> Experiment:
+def with_run_of_teacher(experiment: Experiment, request: Request, run: RunDir) -> Experiment:
     spec = experiment.spec
-    if spec.task.has_teacher or spec.pretrain:
-        return replace(experiment, spec=with_teacher(spec))
-    return experiment
+    if not (spec.task.has_teacher or spec.pretrain):
+        return experiment
+    return replace(experiment, spec=with_known_teacher(spec, None if request.rerun else run))
 
 
 def finished_run(experiment: Experiment, request: Request) -> RunRecord | None:
@@ -229,7 +229,7 @@ def finished_run(experiment: Experiment, request: Request) -> RunRecord | None:
     run = chosen_folder(experiment, request)
     if request.rerun or not run.exists:
         return None
-    experiment = with_run_of_teacher(experiment)
+    experiment = with_run_of_teacher(experiment, request, run)
     record = stored_run(experiment, request, run)
     if record is None or not is_finished(record) or changes_of(experiment.spec, record):
         return None
