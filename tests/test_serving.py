@@ -61,7 +61,7 @@ def test_the_server_of_the_page_answers_16_threads_as_predict_does(address):
         }
     assert len({reply["probability"] for _, reply in replies}) > 30
     status, reply = answer(address, b"words")
-    assert (status, reply["error"].partition(",")[0]) == (400, "picture: text")
+    assert (status, reply["error"].partition(",")[0]) == (400, "picture: not a picture: PNG")
 
 
 def test_the_page_needs_twenty_lines_and_public_names():

@@ -92,7 +92,7 @@ def test_no_torch_is_needed(exported, files, environment):
     rows = json.loads(subprocess.check_output(command, env=environment, timeout=HANG))
     wanted = document("predict", "model.onnx", *files[:-1], "--reject", 0.3, "--top", 5)["pictures"]
     assert rows[:-1] == wanted
-    assert rows[-1]["error"].startswith("none.png: text")
+    assert rows[-1]["error"].startswith("none.png: not a picture")
     said(3, "predict", "model.onnx", *files)
 
 
