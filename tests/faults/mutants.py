@@ -116,8 +116,8 @@ PLANTED = r"""
 -trainer.outputs_of(trainer.data.val)
 +trainer.test_outputs()
 = tests all folds on one part | vitcli/runner/data/folds.py | tests/runner/data/test_folds.py
--    is_test = divide(images, data.class_names, folds, number, groups) == part
-+    is_test = divide(images, data.class_names, folds, number, groups) == 0
+-    is_test = divide(linked, digests, images.labels.tolist(), folds, number) == part
++    is_test = divide(linked, digests, images.labels.tolist(), folds, number) == 0
 = lets copies into two folds | vitcli/runner/data/folds.py | tests/runner/data/test_folds.py
 -first.setdefault(digest, row)
 +row
