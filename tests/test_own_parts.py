@@ -95,13 +95,20 @@ def taught(logits, targets, *, teacher: str = ""):
 
 
 @pytest.mark.parametrize(
-    "drawn", ["torch.rand(())", "np.random.rand()", "random.random()", "time.perf_counter() % 1"]
+    "changed",
+    [
+        "images * torch.rand(())",
+        "images * np.random.rand()",
+        "images * random.random()",
+        "images * (time.perf_counter() % 1)",
+        "images[:, :, : next(HEIGHTS)]",
+    ],
 )
-def test_an_augmentation_that_draws_elsewhere_is_refused(tiny, drawn):
+def test_an_augmentation_that_draws_elsewhere_is_refused(tiny, changed):
     Path("pixels.py").write_text(
-        "import random\nimport time\nimport numpy as np\nimport torch\n"
-        "from vitcli.parts import augmentation\n\n"
-        f"@augmentation(draws=1)\ndef dimmed(images, draws):\n    return images * {drawn}\n"
+        "import itertools\nimport random\nimport time\nimport numpy as np\nimport torch\n"
+        "from vitcli.parts import augmentation\n\nHEIGHTS = itertools.cycle([8, 4])\n\n"
+        f"@augmentation(draws=1)\ndef dimmed(images, draws):\n    return {changed}\n"
     )
     words = "train tiny.yaml --code pixels.py -s data.augment.policy=dimmed"
     assert "takes all randomness from its draws" in vitcli(words, 2)

@@ -220,7 +220,9 @@ def check_batches(training: Training) -> None:
     first, *others = (next(iter(training.batches(0))) for _ in range(SAME_BATCHES))
     for batch in others:
         for name, value in first.items():
-            if not torch.allclose(batch[name], value, rtol=0, atol=0, equal_nan=True):
+            again = batch[name]
+            is_alike = (again.shape, again.dtype) == (value.shape, value.dtype)
+            if not (is_alike and torch.allclose(again, value, rtol=0, atol=0, equal_nan=True)):
                 raise OwnCodeError(
                     f"{_files(training.task)}: the {name} of the same batch were others the second"
                     " time, so a resumed training would differ; an augmentation takes all"
