@@ -10,7 +10,7 @@ from vitcli.runner.experiment.own_code import FOLDER, read_copy, stored_code
 from vitcli.runner.run import folder
 from vitcli.runner.run.checkpoint import load_checkpoint
 from vitcli.runner.run.predictions import BROKEN_ARCHIVE
-from vitcli.runner.run.record import UNREADABLE, RunRecord, read_record
+from vitcli.runner.run.record import UNKNOWN, UNREADABLE, RunRecord, headline_key, read_record
 from vitcli.runner.run.split import read_sides
 
 
@@ -54,6 +54,12 @@ def _record_verdict(record: RunRecord, name: str) -> Verdict:
         file, _, reason = problem.partition(": ")
         if file == name:
             return Verdict(name, "unreadable" if UNREADABLE in reason else "damaged", reason)
+    score = headline_key(record.result, record.headline.name)
+    scores = {score} if record.headline is not UNKNOWN else set()
+    keys = {folder.META: {"experiment", "data_hash"}, folder.RESULT: {"num_test"} | scores}
+    values = {folder.META: record.meta, folder.RESULT: record.result}
+    if lacking := sorted(keys.get(name, set()) - values.get(name, {}).keys()):
+        return Verdict(name, "damaged", f"it lacks {lacking[0]}")
     return Verdict(name, "ok")
 
 
