@@ -72,6 +72,9 @@ def test_what_is_no_run_is_said(here):
     Path("nothing").mkdir()
     with pytest.raises(InputError, match="not a run folder"):
         find_run("nothing")
+    Path("nothing/plan.json").write_text("{}")
+    with pytest.raises(InputError, match="vitcli runs watch nothing"):
+        find_run("nothing")
 
 
 def test_a_name_or_a_changed_experiment_has_a_folder_of_its_own(here):

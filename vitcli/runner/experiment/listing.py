@@ -70,6 +70,7 @@ def copy_experiment(name: str, target: Path | None, *, force: bool = False) -> P
     """Copy a file, without its results, to a file or into a folder; return the path."""
     source = find_experiment(name)
     document = yaml_text.read_mapping(source)
+    base = document.data.get("base")
     target = target or Path(source.name)
     if target.is_dir():
         target /= source.name
@@ -77,6 +78,14 @@ def copy_experiment(name: str, target: Path | None, *, force: bool = False) -> P
         target = target.with_name(f"{target.name}.yaml")
     if target.exists() and not force:
         raise ConfigError(f"{target} exists already; --force replaces it")
+    if isinstance(base, str):
+        try:
+            find_experiment(base, beside=target.parent)
+        except ConfigError as error:
+            raise ConfigError(
+                f"the copy would not find its base {base!r}; first copy the base from"
+                f" {source.parent}"
+            ) from error
     try:
         commit(target, text_of_copy(source, document).encode())
     except OSError as error:

@@ -438,6 +438,10 @@ def find_run(text: str) -> RunDir:
 
 def describe_unknown(text: str) -> str:
     """Return that there is no run of this name, and what was probably meant."""
+    for folder in (Path(text), RUNS / text):
+        if (folder / "plan.json").is_file():
+            shown = shlex.join(["vitcli", "runs", "watch", str(folder)])
+            return f"{folder}: a study without a run; show its trials: {shown}"
     if Path(text).is_dir():
         return f"{text}: not a run folder (no config.yaml)"
     unknown = f"no run is called {shorten(text, MAX_ECHO)!r}"
