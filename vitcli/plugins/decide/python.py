@@ -12,13 +12,7 @@ from vitcli.core.spec import Spec
 from vitcli.plugins.decide import rule
 from vitcli.plugins.table.results_file import checked
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.files import (
-    commit,
-    make_output_folder,
-    read_hashed,
-    sha256,
-    to_hashed_json,
-)
+from vitcli.runner.files import commit, make_output_folder, read_hashed, to_hashed_json
 from vitcli.runner.run.folder import RUNS
 from vitcli.runner.study.from_python import FIELDS, plain, reporter
 from vitcli.runner.text import Listener, quantity
@@ -144,8 +138,7 @@ def name_of(train: Train) -> str:
     from vitcli.runner.train.contract import describe_value
 
     passed = re.sub(r" at 0x\w+", "", f"{train.args} {train.keywords}")  # each process has others
-    whole = sha256(describe_value([train.args, train.keywords]).encode())[:8]
-    return f"{name_of(train.func)} {passed} ({whole})"
+    return f"{name_of(train.func)} {passed} ({describe_value([train.args, train.keywords])})"
 
 
 def score_of(train: Train, seed: int) -> float:

@@ -216,8 +216,10 @@ def require_memory(count: int, in_chans: int, size: Size) -> None:
     free = shutil.disk_usage(place).free
     if needed <= free:
         return
+    side = int((free / COPIES / (count * in_chans)) ** 0.5)
+    side = side // 8 * 8 or side
+    hint = f"try -s data.resize={side}" if side else "use fewer images"
     raise ResourceError(
         f"{count:,} images of {size[0]}x{size[1]} need {needed / 2**30:.1f} GiB of memory, or of"
-        f" disk for a memory map, and {printable(place)} has {free / 2**30:.1f} GiB;"
-        " use fewer images, or smaller ones: -s data.resize=32"
+        f" disk for a memory map, and {printable(place)} has {free / 2**30:.1f} GiB; {hint}"
     )

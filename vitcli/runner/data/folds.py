@@ -34,9 +34,9 @@ def take_fold(
 ) -> tuple[DataSet, str]:
     """Return a data set whose test images are the part of a seed, and a note that says so.
 
-    Mean, standard deviation and hash stay those of the whole data set, but the hash tells divisions
-    from those of earlier versions. ``groups`` is the group of
-    an image by its name; a group stays in one part.
+    Mean and standard deviation stay those of the whole data set. So does the hash, unless an
+    earlier version divided the images otherwise. ``groups`` is the group of an image by its name; a
+    group stays in one part.
     """
     images = data.train
     if with_test:

@@ -42,9 +42,9 @@ def dry_run_study(
     torch.set_num_threads(work.study.threads)
     once = functools.cache(on_message)
     spec = work.study.baseline.spec
-    if work.trials and own_path(spec.data.name):  # edited pictures are refused, as in a training
-        request = Request(data_dir=options.data_dir, load=SharedData(kept_data_hash(work)))
-        request.reader(spec)(spec.data, on_message=once)
+    if work.trials and own_path(spec.data.name) and (data_hash := kept_data_hash(work)):
+        request = Request(data_dir=options.data_dir, load=SharedData(data_hash))
+        request.reader(spec)(spec.data, on_message=once)  # refuses edited pictures
     seconds: dict[str, float | None] = {}
     flops: dict[str, int] = {}
     for name, trial in {trial.variant: trial for trial in work.trials}.items():

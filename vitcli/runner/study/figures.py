@@ -46,6 +46,8 @@ def forest(doc: StudyResult) -> Figure:
     shown = list(zip(doc.rows, found, strict=True))[1:]
     figure = Figure(figsize=(7.2, 1.5 + 0.42 * max(1, len(shown))), layout="constrained")
     axes = figure.add_subplot()
+    if not shown:
+        return write_instead(figure, axes, "there is only a baseline, so nothing to compare")
     if all(numbers.difference is None for _, numbers in shown):
         return write_instead(figure, axes, "no variant has a finished pair of seeds yet")
     axes.axvline(0, color=INK, linewidth=0.8, zorder=1)

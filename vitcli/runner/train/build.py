@@ -36,7 +36,7 @@ from vitcli.runner.machine.device import (
 from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.machine.resources import is_gpu_error
 from vitcli.runner.text import Listener, ignore_message
-from vitcli.runner.train.contract import check_batches, check_parts
+from vitcli.runner.train.contract import check_parts, checked_batch
 
 
 def build_training(
@@ -75,8 +75,7 @@ def build_training(
     training.precision = precision
     training.kernels = kernels
     if spec.code:
-        check_batches(training)
-        check_parts(task, next(iter(training.batches(0))), spec.seed)
+        check_parts(task, checked_batch(training), spec.seed)
     return training
 
 

@@ -215,19 +215,22 @@ def are_same(task: Task, one: nn.Module, other: nn.Module, images: Images) -> bo
     )
 
 
-def check_batches(training: Training) -> None:
-    """Refuse own code that makes other batches of the same epoch at each call."""
+def checked_batch(training: Training) -> Batch:
+    """Return the first batch; refuse own code that makes another one at each call."""
     first, *others = (next(iter(training.batches(0))) for _ in range(SAME_BATCHES))
+    tolerance = tolerance_on(training.device)
     for batch in others:
         for name, value in first.items():
             again = batch[name]
             is_alike = (again.shape, again.dtype) == (value.shape, value.dtype)
-            if not (is_alike and torch.allclose(again, value, rtol=0, atol=0, equal_nan=True)):
+            close = partial(torch.allclose, rtol=tolerance, atol=tolerance, equal_nan=True)
+            if not (is_alike and close(again, value)):
                 raise OwnCodeError(
                     f"{_files(training.task)}: the {name} of the same batch were others the second"
                     " time, so a resumed training would differ; an augmentation takes all"
                     " randomness from its draws, an objective draws in losses"
                 )
+    return first
 
 
 @torch.no_grad()
