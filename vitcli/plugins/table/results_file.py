@@ -164,7 +164,7 @@ def read_text(
     scores, unit, digits = _scores(texts, asked, delimiter_of(text), is_share=is_share)
     is_loss = choices.lower_is_better is None and not metric.higher_is_better
     if is_loss and min(scores.values(), default=0) < 0:
-        raise ConfigError(f"its scores are negative, as where a loss is written negated; {which}")
+        raise ConfigError(f"some scores are below 0, as if the loss were negated; {which}")
     is_doubtful = unit == named == "percent" and not choices.unit and metric.higher_is_better
     if is_doubtful and not any("%" in text for text in texts.values()):
         _refuse_fractions(column, scores)
