@@ -297,8 +297,11 @@ def missing_for_command(name: str) -> str:
 
 def _owner_off(adds: Callable[[Plugin], bool]) -> str:
     owners = [name for name, plugin in plugins().items() if adds(plugin)]
-    is_off = bool(owners) and all(map(why_off, owners))
-    return f"needs the plugin {owners[0]}, which is off" if is_off else ""
+    if not owners or not all(map(why_off, owners)):
+        return ""
+    reason = why_off(owners[0])
+    lack = reason if reason.startswith("needs") else "is off"
+    return f"needs the plugin {owners[0]}, which {lack}"
 
 
 @cache

@@ -118,6 +118,14 @@ def test_what_a_plugin_adds_says_what_it_needs(here, request, monkeypatch, case)
     assert f"needs the plugin {name}, which is off" in said(2, *typed.split())
 
 
+@pytest.mark.plugin("faithfulness", "distance")
+def test_a_plugin_that_is_off_with_another_one_names_that(here, monkeypatch):
+    monkeypatch.setattr(FIGURES, "data", {**FIGURES.built_in})
+    monkeypatch.setenv(plugin.VARIABLE, "no:distance")
+    talk = said(2, *"visualize run --what faithfulness".split())
+    assert "needs the plugin faithfulness, which needs the plugin distance" in talk
+
+
 @pytest.mark.plugin("timm")
 @pytest.mark.parametrize("part", ["task.teacher", "pretrain"])
 def test_the_model_of_a_teacher_or_a_pretraining_needs_it_too(part, monkeypatch):
