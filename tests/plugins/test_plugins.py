@@ -122,7 +122,7 @@ def test_what_a_plugin_adds_says_what_it_needs(here, request, monkeypatch, case)
 def test_a_plugin_that_is_off_with_another_one_names_that(here, monkeypatch):
     monkeypatch.setattr(FIGURES, "data", {**FIGURES.built_in})
     monkeypatch.setenv(plugin.VARIABLE, "no:distance")
-    talk = said(2, *"visualize run --what faithfulness".split())
+    talk = said(2, *["visualize", "run", "--what", "faithfulness"])
     assert "needs the plugin faithfulness, which needs the plugin distance" in talk
 
 
