@@ -266,6 +266,10 @@ def test_against_a_run_the_pictures_are_in_the_splits_of_a_training_from_it(pict
     counts = counts_of(found)
     new = read_sides(RunDir(Path("runs/new")))
     assert counts["test"]["test"] + counts["test"]["new"] == [*new.values()].count("test")
+    assert "not here" not in talk
+    (pictures / "train" / sorted(trained)[0]).unlink()
+    talk = vitcli("check", "pictures", "--against", "old")[2]
+    assert "1 picture of the earlier run is not here" in talk
 
 
 def test_test_pictures_that_the_run_was_trained_on_are_a_problem_and_are_left_out(
