@@ -259,11 +259,11 @@ def test_free_memory_is_that_of_the_strictest_control_group(tmp_path):
     assert available_memory(groups) == 1000 - 900 + 300
 
 
-def test_too_large_asks_for_smaller_images(root, monkeypatch):
+def test_too_large_names_a_smaller_resize(root, monkeypatch):
     free = 20 * 3 * 3 * 900
     monkeypatch.setattr("vitcli.runner.data.arrays.available_memory", lambda: free)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
-    with pytest.raises(ResourceError, match=r"data\.resize=32"):
+    with pytest.raises(ResourceError, match=r"data\.resize=24"):
         load(root, resize=1000)
 
 
