@@ -141,6 +141,28 @@ def test_steps_equal_those_of_torch(nesterov):
     assert torch.equal(ours[-1], start[-1])
 
 
+def test_filters_are_matrices_of_their_outputs_with_a_rate_of_their_own():
+    class Hybrid(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.each = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3, groups=8)
+            self.blocks = nn.ModuleList([nn.Linear(4, 4)])
+
+    model = Hybrid().to(memory_format=torch.channels_last)
+    spec = OptimSpec(name="muon", lr=0.1, muon_lr=0.2, muon_filter_lr=0.4)
+    muon, _ = optimizers = optim.build_optimizers(model, spec)
+    rates = of_parameters(model, optimizers, "peak_lr")
+    assert (rates["conv.weight"], rates["each.weight"], rates["blocks.0.weight"]) == (0.4, 0.1, 0.2)
+    matrix = Parameter(model.conv.weight.detach().flatten(1).clone())
+    gradient = torch.randn(8, 27)
+    model.conv.weight.grad, matrix.grad = gradient.view(8, 3, 3, 3), gradient
+    muon.step()
+    optim.Muon([matrix], lr=0.4, weight_decay=spec.weight_decay, nesterov=True).step()
+    assert_close(model.conv.weight.flatten(1), matrix)
+    with pytest.raises(ValueError, match="muon_filter_lr: the model trains no convolution"):
+        optim.build_optimizers(Tiny(), spec)
+
+
 def test_infinite_gradients_leave_matrices_and_momentum_unchanged():
     """``found_inf`` is how a GradScaler tells an optimiser."""
     matrices = [Parameter(torch.randn(shape)) for shape in SHAPES]

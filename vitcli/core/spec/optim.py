@@ -79,6 +79,8 @@ class OptimSpec(Spec):
     """Epsilon in the denominator of Adam and AdamW."""
     muon_lr: float = Field(0.02, gt=0, le=100)
     """Peak learning rate of the matrices under Muon; AdamW trains all others with ``lr``."""
+    muon_filter_lr: float | None = Field(None, gt=0, le=100)
+    """Peak learning rate of convolution filters under Muon; unset leaves them to AdamW."""
     muon_momentum: Rate = 0.95
     """Nesterov momentum of the matrices under Muon."""
     layer_decay: float = Field(1.0, gt=0, le=1)

@@ -72,6 +72,11 @@ def is_hidden_matrix(name: str, parameter: Parameter) -> bool:
     return ".blocks." in f".{name}" and parameter.ndim == 2 and is_decayed(name, parameter)
 
 
+def is_filter(name: str, parameter: Parameter) -> bool:
+    """Return whether a parameter holds convolution filters that mix channels: (out, in, h, w)."""
+    return parameter.ndim == 4 and parameter.shape[1] > 1 and is_decayed(name, parameter)
+
+
 def param_groups(named: Named, spec: OptimSpec, lr: float) -> Groups:
     """Return groups with and without weight decay; the schedule scales their ``peak_lr``.
 
@@ -96,6 +101,7 @@ def param_groups(named: Named, spec: OptimSpec, lr: float) -> Groups:
 class BatchedMuon(torch.optim.Muon):
     """torch's Muon for all matrices of one shape together; on a CPU, in fp32.
 
+    Filters (out, in, h, w) are matrices (out, in h w). They come by ``add_param_group``.
     The learning rate may be a tensor. A ``torch.amp.GradScaler`` that has found infinite gradients
     leaves matrices and momentum unchanged, without the host.
     """
@@ -128,9 +134,9 @@ class BatchedMuon(torch.optim.Muon):
         updates = buffers
         if group["nesterov"]:
             updates = list(torch._foreach_lerp(gradients, buffers, group["momentum"]))
-        rows, columns = parameters[0].shape
+        matrices = torch.stack(tuple(updates)).flatten(2)
+        rows, columns = matrices.shape[1:]
         rate = lr * math.sqrt(max(1, rows / columns))
-        matrices = torch.stack(tuple(updates))
         options = group["ns_coefficients"], group["ns_steps"], group["eps"]
         if matrices.device.type == "cpu":
             directions = orthogonalize(matrices, *options)
@@ -139,6 +145,7 @@ class BatchedMuon(torch.optim.Muon):
             directions = found.to(matrices.dtype, memory_format=torch.contiguous_format)
         if isinstance(rate, Tensor):
             rate, directions = 1, directions * rate
+        directions = directions.view(len(parameters), *parameters[0].shape)
         weights: list[Tensor] = list(parameters)
         torch._foreach_mul_(weights, 1 - lr * group["weight_decay"])
         torch._foreach_sub_(weights, directions.unbind(), alpha=rate)
@@ -206,19 +213,27 @@ def muon(named: Named, spec: OptimSpec) -> list[Optimizer]:
     fused qkv matrix and the projections of several heads are each orthogonalised as one matrix.
 
     Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/
+
+    With ``muon_filter_lr`` it trains convolution filters too, as airbench94_muon does
+    (https://github.com/KellerJordan/cifar10-airbench). Deviation: the filters keep their norms.
     """
     hidden = [each for each in named if is_hidden_matrix(each.name, each.parameter)]
-    rest = [each for each in named if not is_hidden_matrix(each.name, each.parameter)]
+    with_filters = spec.muon_filter_lr is not None
+    filters = [each for each in named if with_filters and is_filter(each.name, each.parameter)]
+    taken = {each.name for each in (*hidden, *filters)}
+    rest = [each for each in named if each.name not in taken]
     if not hidden:
         raise ValueError(
             "optim.name: muon trains the matrices of transformer blocks, and train.freeze leaves"
             " none of them; take adamw"
         )
+    if with_filters and not filters:
+        raise ValueError("optim.muon_filter_lr: the model trains no convolution filters; unset it")
     groups = param_groups(hidden, spec, spec.muon_lr)
-    return [
-        Muon(groups, momentum=spec.muon_momentum, nesterov=True),
-        *(adamw(rest, spec) if rest else ()),
-    ]
+    made = Muon(groups, momentum=spec.muon_momentum, nesterov=True)
+    for group in param_groups(filters, spec, spec.muon_filter_lr or 0):
+        made.add_param_group(group)
+    return [made, *(adamw(rest, spec) if rest else ())]
 
 
 def own_optimizer(
