@@ -332,7 +332,7 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         ("variant,seed,score,state\na,0,1,finishd\n", {}, "line 2: state 'finishd'.*'finished'"),
         ("variant,seed,score\n,0,1\n", {}, "line 2: .*'variant' is empty"),
         ("variant,run,score\na,1,1\na,,2\n", {"seed": "run"}, "line 3: .*'run' is empty"),
-        ("variant,seed,score,Status\na,0,1,ok\na,1,2,\n", {}, "line 3: .*'Status' is empty; write fin"),
+        ("variant,seed,score,Status\na,0,1,ok\na,1,2,\n", {}, "line 3: .*'Status' is empty; write"),
         ("Group,model,seed,score\nx,a,0,1\nx,b,1,2\n", {}, "--variant Group or --variant model"),
         (
             "group,config.Method Name,seed,score\nx,a,0,1\nx,b,1,2\n",
