@@ -97,7 +97,7 @@ def test_a_file_that_has_moved_is_found_beside_the_pictures(root, tmp_path):
     root.rename(moved)
     (tmp_path / "elsewhere").mkdir()
     os.chdir("elsewhere")
-    with pytest.raises(InputError, match="type: cp FILE .*/moved/mine.csv"):
+    with pytest.raises(InputError, match=r"type: cp FILE .*/moved/mine.csv"):
         load_data(given, data_dir=moved)
     (tmp_path / "mine.csv").rename(moved / "mine.csv")
     told: list[str] = []
