@@ -72,7 +72,7 @@ def test_the_next_seeds_divide_again_and_only_the_content_counts(pets):
     assert [contents(fold(pets, seed).test) for seed in range(6)] == parts
 
 
-def test_copies_are_in_one_part_turned_ones_and_those_of_another_class_too(pets):
+def test_copies_are_in_one_part_turned_ones_and_those_of_another_class_too(pets, monkeypatch):
     first, second, third = sorted((pets / "cat").iterdir())[:3]
     Image.open(first).rotate(90).save(pets / "cat" / "turned.png")
     (pets / "dog" / "twin.png").write_bytes(second.read_bytes())
@@ -82,6 +82,10 @@ def test_copies_are_in_one_part_turned_ones_and_those_of_another_class_too(pets)
         tested = {*fold(pets, seed).test.names}
         for one, other in [*copies, (f"cat/{third.name}", "cat/same.png")]:
             assert (one in tested) == (other in tested)
+    assert fold(pets, 0).data_hash == load(pets).data_hash
+    monkeypatch.setattr(folds, "MOST_ALIKE", 2)
+    hashes = {fold(pets, seed).data_hash for seed in range(3)}
+    assert len(hashes - {load(pets).data_hash}) == 1, "earlier versions lost links"
 
 
 def test_folds_of_probes_divide_no_copies_and_no_group_and_are_not_needed_without_them(pets):
@@ -180,7 +184,7 @@ def test_links_are_cut_only_where_a_class_needs_groups(
     images, _ = grouped({"": (len(labels),)})
     for one, other in equal.split():
         images.pixels[int(one)] = images.pixels[int(other)]
-    pairs = [(int(one), int(other)) for one, other in links.split()]
+    pairs = torch.tensor([(int(one), int(other)) for one, other in links.split()])
     monkeypatch.setattr(folds, "pairs_alike", lambda pixels, in_colour: pairs)
     images = replace(images, labels=torch.tensor(["ab".index(name) for name in labels]))
     found, _, names = linked_images(images, "ab", 2, {}, may_be_short=True)

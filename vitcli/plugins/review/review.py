@@ -109,7 +109,8 @@ def review_run(
         method = default_method(model) if states_all(model, batch) else "gradcam"
     errors = _doubts(found, test, shares, wrong[:SHOWN].tolist(), method)
     suspects = _doubts(found, train, unseen, suspect[:SHOWN], method)
-    copies = _doubts(found, train, unseen, [row for pair in (pairs or [])[:SHOWN] for row in pair])
+    first = [] if pairs is None else pairs[:SHOWN].flatten().tolist()
+    copies = _doubts(found, train, unseen, first)
     numbers = {
         "num_errors": len(wrong),
         "num_suspects": len(suspect),
@@ -204,14 +205,14 @@ def _unseen_logits(found: TrainedRun, train: Images, on_stage: OnStage) -> Tenso
     return logits
 
 
-def _pairs(train: Images, notes: list[str]) -> list[tuple[int, int]] | None:
-    """Return equal images with different labels; None, and a note, for too many images."""
+def _pairs(train: Images, notes: list[str]) -> Tensor | None:
+    """Return equal images with different labels, (P, 2); None, and a note, for too many images."""
     if len(train) ** 2 > MOST_PAIRS:
         most = int(MOST_PAIRS**0.5)
         notes.append(f"More than {most:,} training images were not compared with each other.")
         return None
-    labels = train.labels.tolist()
-    return [(b, a) for a, b in pairs_alike(train.pixels[:].cpu()) if labels[a] != labels[b]]
+    pairs, labels = pairs_alike(train.pixels[:].cpu()).flip(1), train.labels.cpu()
+    return pairs[labels[pairs[:, 0]] != labels[pairs[:, 1]]]
 
 
 def _doubts(
