@@ -90,7 +90,7 @@ def test_copies_are_in_one_part_turned_ones_and_those_of_another_class_too(pets,
 
 def test_folds_of_probes_divide_no_copies_and_no_group_and_are_not_needed_without_them(pets):
     data = load(pets)
-    assert folds_of_probes(data.train, data, 2) is None
+    assert folds_of_probes(data.train, data, 2) == (None, "")
     first, second = sorted((pets / "cat").iterdir())[:2]
     Image.open(first).rotate(90).save(pets / "cat" / "turned.png")
     (pets / "dog" / "twin.png").write_bytes(second.read_bytes())
@@ -98,14 +98,14 @@ def test_folds_of_probes_divide_no_copies_and_no_group_and_are_not_needed_withou
     images = together(data.train, data.test)
 
     def parts(data: DataSet, folds: int) -> dict[str, int]:
-        found = folds_of_probes(images, data, folds)
+        found, _ = folds_of_probes(images, data, folds)
         return dict(zip(images.names, found.tolist(), strict=True))
 
     found = parts(data, 3)
     assert found[f"cat/{first.name}"] == found["cat/turned.png"]
     assert found[f"cat/{second.name}"] == found["dog/twin.png"]
     assert sorted({*found.values()}) == [0, 1, 2]
-    assert folds_of_probes(images, replace(data, contents={}), 3) is None, "no own pictures"
+    assert folds_of_probes(images, replace(data, contents={}), 3)[0] is None, "no own pictures"
     assert {*parts(data, 9).values()} == {0}, "there are 8 dogs"
     assert count_different(images, data).tolist() == [12, 8]
     grouped = load(pets, group=r"(?:\w+/)(?:.*(\d)\.png)?")

@@ -212,10 +212,12 @@ def check_folder(
             pairs[row] += [pair for pair in found if pair[0] not in named]
     is_compared = len(train) * max(len(train), len(test)) <= MOST_PAIRS
     trained = images[torch.tensor(train)]
-    alike = pairs_alike(trained.pixels) if is_compared else torch.empty(0, 2)
-    both = [(trained.names[a], trained.names[b]) for a, b in alike[:MOST_ALIKE].tolist()]
-    pairs["alike"] = [pair for pair in both if {*pair} not in map(set, pairs["twins"])]
-    names = folder.names
+    alike = pairs_alike(trained.pixels) if is_compared else torch.empty(0, 2, dtype=torch.long)
+    names, place = folder.names, {name: row for row, name in enumerate(trained.names)}
+    ends = ((place[a], place[b]) for a, b in pairs["twins"])
+    twins = torch.tensor([max(pair) * len(train) + min(pair) for pair in ends], dtype=torch.long)
+    alike = alike[~torch.isin(alike[:, 0] * len(train) + alike[:, 1], twins)]
+    pairs["alike"] = [(trained.names[a], trained.names[b]) for a, b in alike[:MOST_ALIKE].tolist()]
     held_out = [names[row] for row in [*test, *val]]
     pairs["groups"] = divided(held_out, [names[row] for row in train], groups)
     return FolderCheck(

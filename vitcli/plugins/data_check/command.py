@@ -165,8 +165,8 @@ def check_report(found: "FolderCheck", against: str | None) -> Report:
         f"{len(stay):,} of the test pictures that look alike stay in any case: they look like a"
         " picture of another class, or too few would be left.": bool(stay),
         "There are too many pictures to search for those that look alike.": not found.is_compared,
-        f"{found.num_unlisted:,} more pairs of training pictures look alike and are not listed; to"
-        " see them, check a folder without some of those that are.": bool(found.num_unlisted),
+        f"Not listed: {quantity(found.num_unlisted, 'more pair')} of training pictures that look"
+        " alike; to see others, check a folder without some of these.": bool(found.num_unlisted),
         "--fit pad keeps the whole area of the pictures.": kept < 1,
     }
     if found.folder.num_test is None:

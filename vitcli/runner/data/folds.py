@@ -293,23 +293,24 @@ def keep_sides(
     return sides, torch.tensor(is_test)
 
 
-def folds_of_probes(images: Images, data: DataSet, folds: int) -> Tensor | None:
+def folds_of_probes(images: Images, data: DataSet, folds: int) -> tuple[Tensor | None, str]:
     """Return the part of each image of a data set for cross-validation, from 0 to ``folds`` - 1.
 
     Own pictures of one group, or that look alike, are in one part, see ``linked_images``: (N,) on
     the device of the labels. All are in part 0 if a class has too few. None if no pictures belong
-    together, and for other data sets.
+    together, and for other data sets. The text is that of ``except_in``.
     """
     if not data.contents:
-        return None
+        return None, ""
     images, device = images.to("cpu"), images.labels.device
     try:
-        groups, digests, *_ = linked_images(images, data.class_names, folds, data.groups)
+        groups, digests, unlinked = linked_images(images, data.class_names, folds, data.groups)
     except InputError:
-        return torch.zeros_like(images.labels, device=device)
+        return torch.zeros_like(images.labels, device=device), ""
     if groups.max() + 1 == len(images):
-        return None
-    return spread(groups, images.labels.tolist(), digests, folds).to(device)
+        return None, except_in(unlinked)
+    parts = spread(groups, images.labels.tolist(), digests, folds)
+    return parts.to(device), except_in(unlinked)
 
 
 def count_different(images: Images, data: DataSet) -> Tensor:
