@@ -49,7 +49,7 @@ def flawed(here) -> Path:
     return root
 
 
-def test_check_names_each_problem_of_ones_own_pictures(flawed):
+def test_check_names_each_problem_of_ones_own_pictures(flawed, monkeypatch):
     code, out, _ = vitcli("check", str(flawed), "--json", "--page", "page.html")
     found = json.loads(out)
     assert (code, found["num_problems"]) == (6, 5)
@@ -66,6 +66,10 @@ def test_check_names_each_problem_of_ones_own_pictures(flawed):
     page = Path("page.html").read_text()
     assert page.count("<img") == 10
     assert "damaged.jpg" in page
+    monkeypatch.setattr("vitcli.plugins.data_check.check.MOST_ALIKE", 0)
+    short = json.loads(vitcli("check", str(flawed), "--json")[1])
+    assert short["num_alike"] == found["num_alike"] == 1
+    assert "Not listed: 1 more pair of training pictures that look alike" in str(short["notes"])
 
 
 def test_check_leaves_the_copies_out_and_names_the_training_without_them(flawed):

@@ -16,6 +16,7 @@ import vitcli
 from tests.cli.commands import document, said
 from tests.patience import HANG
 from tests.plugins.exports.test_export import MODELS, untrained_run
+from vitcli.plugins.exports import recipe
 
 RESULT = {"temperature": 0.02, "set_threshold_0.8": 0.21, "set_threshold_0.9": 0.19}
 BLOCKED = """
@@ -103,13 +104,22 @@ def test_no_torch_is_needed(exported, files, environment):
         ("none.onnx", {}, "none.onnx: no model of 'vitcli export"),
         ("foreign.onnx", {}, "it has no metadata of vitcli"),
         ("edited.onnx", {}, "its metadata name 2 classes of 5 outputs"),
+        ("pages.onnx", {}, "colours: a channel for each page, height: 16); take its run in place"),
+        ("earlier.onnx", {}, "(colours: RGB, shape: crop); take its run in place of the file"),
         ("model.onnx", {"device": "cuda"}, "model.onnx: device cuda"),
         ("model.onnx", {"coverage": 0.95}, "thresholds for 0.8 and 0.9"),
     ],
 )
 def test_what_is_no_classifier_is_one_line(exported, name, options, text):
     Path("none.onnx").write_text("words")
-    for file, metadata in (("foreign.onnx", {}), ("edited.onnx", {"class_names": '["a", "b"]'})):
+    pages = recipe.STEPS | {"fit": "pad", "colours": "a channel for each page", "height": 16}
+    earlier = {"colours": "RGB", "shape": "crop"}
+    for file, metadata in (
+        ("foreign.onnx", {}),
+        ("edited.onnx", {"class_names": '["a", "b"]'}),
+        ("pages.onnx", {"preprocessing": json.dumps(pages)}),
+        ("earlier.onnx", {"preprocessing": json.dumps(earlier)}),
+    ):
         save_with_metadata(file, metadata)
     with pytest.raises(vitcli.UserError) as caught:
         vitcli.load_classifier(name, **options)

@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 from tests.cli import commands
 from tests.cli.commands import said
+from tests.runner.data.conftest import shoot
 from tests.runner.train.conftest import train
 from vitcli.core.metrics.knn import knn_logits
 from vitcli.core.metrics.linear_probe import linear_probe
@@ -75,6 +76,10 @@ def test_no_probe_learns_a_copy_of_what_chooses_its_strength(tiny, copied, monke
         held = [name.replace(" again", "") for name in np.array(names)[held_out].tolist()]
         assert len(held) == 2 * len({*held}) > 0
     assert len(chose) == 2
+    shoot(copied / "train", {"Still": (20,)}, "noise")
+    shoot(copied / "test", {"Still": (1,)}, "copy")
+    train(tiny, "still", {"train.epochs": 0})
+    assert "copies are in one fold, except some in 'Still'" in str(probe_run("still", "linear"))
 
 
 def test_a_probe_can_measure_the_validation_images(copy_of_run):

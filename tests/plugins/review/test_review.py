@@ -10,6 +10,7 @@ from PIL import Image
 
 from tests.cli.commands import document, said
 from tests.explorer_page import parse
+from tests.runner.data.conftest import shoot
 from tests.runner.train.conftest import continue_run, stops_after, train, trains
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data.load import load_data
@@ -104,6 +105,10 @@ def test_labels_are_judged_by_probes_that_have_not_seen_a_copy(tiny, copied):
     found = reviewed("same")
     assert found["num_checked"] == 0
     assert "fewer than 5 different images: dark" in str(found["notes"])
+    shoot(copied / "train", {"Still": (20,)}, "noise")
+    shoot(copied / "test", {"Still": (1,)}, "copy")
+    train(tiny, "still", {"train.epochs": 0})
+    assert "Copies are in one fold, except some in 'Still'" in str(reviewed("still")["notes"])
 
 
 def test_the_page_is_whole_and_opens_no_connection(tiny, pictures):

@@ -98,13 +98,17 @@ def test_a_file_that_has_moved_is_found_beside_the_pictures(root, tmp_path):
     root.rename(moved)
     (tmp_path / "elsewhere").mkdir()
     os.chdir("elsewhere")
-    with pytest.raises(InputError, match="copy it into that folder"):
+    with pytest.raises(InputError, match=r"type: cp FILE .*/moved/mine.csv"):
         load_data(given, data_dir=moved)
     (tmp_path / "mine.csv").rename(moved / "mine.csv")
     told: list[str] = []
     found = load_data(given, data_dir=moved, on_message=told.append)
     assert found.data_hash == data.data_hash
     assert any(str(moved / "mine.csv") in text for text in told)
+    (moved / "lists").mkdir()
+    (moved / "mine.csv").rename(moved / "lists" / "mine.csv")
+    given = spec(root, corrections=str(root / "lists" / "mine.csv"))
+    assert load_data(given, data_dir=moved).data_hash == data.data_hash
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_the_next_seeds_divide_again_and_only_the_content_counts(pets):
     assert [contents(fold(pets, seed).test) for seed in range(6)] == parts
 
 
-def test_copies_are_in_one_part_turned_ones_and_those_of_another_class_too(pets):
+def test_copies_are_in_one_part_turned_ones_and_those_of_another_class_too(pets, monkeypatch):
     first, second, third = sorted((pets / "cat").iterdir())[:3]
     Image.open(first).rotate(90).save(pets / "cat" / "turned.png")
     (pets / "dog" / "twin.png").write_bytes(second.read_bytes())
@@ -82,11 +82,15 @@ def test_copies_are_in_one_part_turned_ones_and_those_of_another_class_too(pets)
         tested = {*fold(pets, seed).test.names}
         for one, other in [*copies, (f"cat/{third.name}", "cat/same.png")]:
             assert (one in tested) == (other in tested)
+    assert fold(pets, 0).data_hash == load(pets).data_hash
+    monkeypatch.setattr(folds, "MOST_ALIKE", 2)
+    hashes = {fold(pets, seed).data_hash for seed in range(3)}
+    assert len(hashes - {load(pets).data_hash}) == 1, "earlier versions lost links"
 
 
 def test_folds_of_probes_divide_no_copies_and_no_group_and_are_not_needed_without_them(pets):
     data = load(pets)
-    assert folds_of_probes(data.train, data, 2) is None
+    assert folds_of_probes(data.train, data, 2) == (None, "")
     first, second = sorted((pets / "cat").iterdir())[:2]
     Image.open(first).rotate(90).save(pets / "cat" / "turned.png")
     (pets / "dog" / "twin.png").write_bytes(second.read_bytes())
@@ -94,14 +98,14 @@ def test_folds_of_probes_divide_no_copies_and_no_group_and_are_not_needed_withou
     images = together(data.train, data.test)
 
     def parts(data: DataSet, folds: int) -> dict[str, int]:
-        found = folds_of_probes(images, data, folds)
+        found, _ = folds_of_probes(images, data, folds)
         return dict(zip(images.names, found.tolist(), strict=True))
 
     found = parts(data, 3)
     assert found[f"cat/{first.name}"] == found["cat/turned.png"]
     assert found[f"cat/{second.name}"] == found["dog/twin.png"]
     assert sorted({*found.values()}) == [0, 1, 2]
-    assert folds_of_probes(images, replace(data, contents={}), 3) is None, "no own pictures"
+    assert folds_of_probes(images, replace(data, contents={}), 3)[0] is None, "no own pictures"
     assert {*parts(data, 9).values()} == {0}, "there are 8 dogs"
     assert count_different(images, data).tolist() == [12, 8]
     grouped = load(pets, group=r"(?:\w+/)(?:.*(\d)\.png)?")
@@ -180,7 +184,7 @@ def test_links_are_cut_only_where_a_class_needs_groups(
     images, _ = grouped({"": (len(labels),)})
     for one, other in equal.split():
         images.pixels[int(one)] = images.pixels[int(other)]
-    pairs = [(int(one), int(other)) for one, other in links.split()]
+    pairs = torch.tensor([(int(one), int(other)) for one, other in links.split()])
     monkeypatch.setattr(folds, "pairs_alike", lambda pixels, in_colour: pairs)
     images = replace(images, labels=torch.tensor(["ab".index(name) for name in labels]))
     found, _, names = linked_images(images, "ab", 2, {}, may_be_short=True)

@@ -9,6 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.cli.commands import printed
+from tests.runner.data.conftest import shoot
 from tests.runner.train.conftest import continue_run, stops_after, train, trains
 from tests.same_run import assert_same_run
 from vitcli import load_model
@@ -226,6 +227,11 @@ def test_a_probe_has_not_seen_the_copies_of_a_picture(tiny, copied, copy_of_run)
     assert "of 36 training images" in rest
     groups = told("few", **{"data.group": r"\w+/[0-2]?", "data.allow_leaks": True})
     assert groups == "not measured, because bright has 4 groups, not five"
+    shoot(copied / "train", {"Still": (20,)}, "noise")
+    shoot(copied / "test", {"Still": (1,)}, "copy")
+    messages: list[str] = []
+    train(tiny, "still", changes, on_message=messages.append)
+    assert any("copies are in one fold, except some in 'Still'" in text for text in messages)
 
 
 def test_a_metric_that_is_nan_is_never_the_best(tiny, script):

@@ -183,6 +183,8 @@ def test_a_run_is_measured_on_the_new_pictures_that_it_has_not_learned(photos):
     assert "40 of 70 pictures stay" in talk
     assert "was trained on other images" in out
     data = load_trained_run("old").data
+    (held,) = [line for line in talk.splitlines() if "held out for testing" in line]
+    assert f"{len(data.test)} of its " in held
     tested = {contents[name] for name in data.test.names}
     assert {content for content, side in old.items() if side == "test"} < tested
     assert not tested & {content for content, side in old.items() if side != "test"}

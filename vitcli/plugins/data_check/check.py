@@ -35,7 +35,8 @@ from vitcli.runner.run.folder import find_run
 from vitcli.runner.run.split import Sides, read_sides
 from vitcli.runner.text import Listener, ignore_message, listed, printable
 
-MOST_SHOWN = 100
+MOST_SHOWN, MOST_ALIKE = 100, 1_000_000
+"""Number of pairs of a kind on the page, and in the report: more do not fit into memory."""
 TITLE = ": pictures checked by vitcli</title>"
 SIDE = 128
 
@@ -76,6 +77,8 @@ class FolderCheck:
     """All fields that would read more."""
     is_compared: bool
     """Whether pictures that look alike were searched for; too many pictures take too long."""
+    num_unlisted: int
+    """Number of pairs of training pictures that look alike beside ``pairs``."""
     known: Mapping[str, str]
     """Name -> the side of a picture that the run of --against knows."""
 
@@ -209,10 +212,12 @@ def check_folder(
             pairs[row] += [pair for pair in found if pair[0] not in named]
     is_compared = len(train) * max(len(train), len(test)) <= MOST_PAIRS
     trained = images[torch.tensor(train)]
-    alike = pairs_alike(trained.pixels) if is_compared else []
-    both = [(trained.names[a], trained.names[b]) for a, b in alike]
-    pairs["alike"] = [pair for pair in both if {*pair} not in map(set, pairs["twins"])]
-    names = folder.names
+    alike = pairs_alike(trained.pixels) if is_compared else torch.empty(0, 2, dtype=torch.long)
+    names, place = folder.names, {name: row for row, name in enumerate(trained.names)}
+    ends = ((place[a], place[b]) for a, b in pairs["twins"])
+    twins = torch.tensor([max(pair) * len(train) + min(pair) for pair in ends], dtype=torch.long)
+    alike = alike[~torch.isin(alike[:, 0] * len(train) + alike[:, 1], twins)]
+    pairs["alike"] = [(trained.names[a], trained.names[b]) for a, b in alike[:MOST_ALIKE].tolist()]
     held_out = [names[row] for row in [*test, *val]]
     pairs["groups"] = divided(held_out, [names[row] for row in train], groups)
     return FolderCheck(
@@ -229,6 +234,7 @@ def check_folder(
         notes=notes_on(seen),
         fields=fields,
         is_compared=is_compared,
+        num_unlisted=max(0, len(alike) - MOST_ALIKE),
         known=known,
     )
 

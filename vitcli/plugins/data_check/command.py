@@ -159,11 +159,14 @@ def check_report(found: "FolderCheck", against: str | None) -> Report:
     ]
     unreadable = [{"problem": problem} for problem in found.unreadable]
     not_read = [{"problem": note.removeprefix("note: ")} for note in found.notes]
+    unlisted = {"alike": found.num_unlisted}
     stay = {name for name, _ in found.pairs["near"]} - {*found.left_out}
     notes = {
         f"{len(stay):,} of the test pictures that look alike stay in any case: they look like a"
         " picture of another class, or too few would be left.": bool(stay),
         "There are too many pictures to search for those that look alike.": not found.is_compared,
+        f"Not listed: {quantity(found.num_unlisted, 'more pair')} of training pictures that look"
+        " alike; to see others, check a folder without some of these.": bool(found.num_unlisted),
         "--fit pad keeps the whole area of the pictures.": kept < 1,
     }
     if found.folder.num_test is None:
@@ -181,7 +184,7 @@ def check_report(found: "FolderCheck", against: str | None) -> Report:
             Fact("untested", found.untested, label="classes without test pictures"),
             *facts_of(names_alike=found.names_alike),
             *(
-                Fact(f"num_{kind}", len(found.pairs[kind]), label=heading)
+                Fact(f"num_{kind}", len(found.pairs[kind]) + unlisted.get(kind, 0), label=heading)
                 for kind, heading in GROUPS.items()
             ),
             *([Fact("num_seen", len(found.seen), label=SEEN)] if against else []),

@@ -16,6 +16,9 @@ from vitcli.runner.text import Listener, printable
 MAX_BYTES = 2**31
 """An ONNX file is not larger."""
 BATCH_SIZE = 32
+INSTEAD = (
+    "; take its run in place of the file, or give onnxruntime the images that its metadata describe"
+)
 
 
 def load_onnx(
@@ -38,8 +41,10 @@ def load_onnx(
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except Exception as error:  # onnxruntime has kinds of its own
-        reason = printable(str(error).strip().partition("\n")[0])
-        raise InputError(f"{path}: no model of 'vitcli export --format onnx': {reason}") from error
+        what = printable(str(error).strip().partition("\n")[0])
+        is_ours = isinstance(error, recipe.OtherStepsError)
+        what = what if is_ours else f"{path}: no model of 'vitcli export --format onnx': {what}"
+        raise InputError(what + INSTEAD * is_ours) from error
     if "class_names" not in steps:
         raise InputError(f"{path}: it has no classes")
     how = steps["preprocessing"] | ({} if fit is None else {"fit": fit})

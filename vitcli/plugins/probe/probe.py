@@ -52,7 +52,12 @@ def probe_run(
     if labels is not None:
         known = keep_labels(run.data.train, labels, "--labels")[0].to(run.device)
     images = limit_images(known, run.spec), limit_images(run.images(split), run.spec)
-    fold = None if kind == "knn" else folds_of_probes(images[0], run.data, HELD_OUT)
+    fold, apart = None, ""
+    if kind != "knn":
+        fold, apart = folds_of_probes(images[0], run.data, HELD_OUT)
+    notes = run.notes + (
+        [f"note: copies are in one fold{apart}; the L2 strength may be too low"] if apart else []
+    )
     held_out = None if fold is None else fold == HELD_OUT - 1
     initial = new_module(run.spec).to(run.device).eval()
     trained, width, how = _score(
@@ -75,7 +80,7 @@ def probe_run(
     rows = [{"encoder": "trained"} | trained, {"encoder": "random-init"} | untrained]
     shares = [Field(name, metric=ACCURACY) for name in ("accuracy", "low", "high")]
     table = DataTable("encoders", ["encoder", *shares, "l2_strength"], rows)
-    return Report(facts=facts, tables=[table], notes=run.notes), trained["accuracy"]
+    return Report(facts=facts, tables=[table], notes=notes), trained["accuracy"]
 
 
 def _score(

@@ -95,7 +95,8 @@ def review_run(
     unseen, suspect = None, list[int]()
     if len(checked):
         part = train[checked]
-        differing, known = _wrong(found, _unseen_logits(found, part, on_stage), part.labels)
+        logits = _unseen_logits(found, part, notes, on_stage)
+        differing, known = _wrong(found, logits, part.labels)
         # By self-confidence (Northcutt et al. 2021, https://arxiv.org/abs/1911.00068)
         confidence = known[differing, part.labels[differing]]
         suspect = checked[differing[confidence.argsort(stable=True)]].tolist()
@@ -109,7 +110,8 @@ def review_run(
         method = default_method(model) if states_all(model, batch) else "gradcam"
     errors = _doubts(found, test, shares, wrong[:SHOWN].tolist(), method)
     suspects = _doubts(found, train, unseen, suspect[:SHOWN], method)
-    copies = _doubts(found, train, unseen, [row for pair in (pairs or [])[:SHOWN] for row in pair])
+    first = [] if pairs is None else pairs[:SHOWN].flatten().tolist()
+    copies = _doubts(found, train, unseen, first)
     numbers = {
         "num_errors": len(wrong),
         "num_suspects": len(suspect),
@@ -191,27 +193,32 @@ def _checked(found: TrainedRun, train: Images, notes: list[str]) -> Tensor:
     return (is_enough[train.labels] & has_some).nonzero().flatten()
 
 
-def _unseen_logits(found: TrainedRun, train: Images, on_stage: OnStage) -> Tensor:
-    """Return the answers (N, K) of probes that have not seen the image or its copies."""
+def _unseen_logits(found: TrainedRun, train: Images, notes: list[str], on_stage: OnStage) -> Tensor:
+    """Return the answers (N, K) of probes that have not seen the image or its copies; note whose
+    copies they have seen.
+    """
     stage, total = f"features of {quantity(len(train), 'training image')}", len(train)
     features = found.task().features(found.module, train, lambda done: on_stage(stage, done, total))
     if not features.isfinite().all():
         raise InputError(f"{found.run.name}: a feature of the encoder is infinite or NaN")
     on_stage("probes of the training labels", 0, 1)
-    fold, count = folds_of_probes(train, found.data, HELD_OUT), found.data.num_classes
+    fold, apart = folds_of_probes(train, found.data, HELD_OUT)
+    if apart:
+        notes.append(f"Copies are in one fold{apart}; wrong labels of these may not be found.")
+    count = found.data.num_classes
     logits = cross_validated(features, train.labels, count, fold=fold, most=PROBE_LABELS)
     assert logits is not None, "each class has images for all folds"
     return logits
 
 
-def _pairs(train: Images, notes: list[str]) -> list[tuple[int, int]] | None:
-    """Return equal images with different labels; None, and a note, for too many images."""
+def _pairs(train: Images, notes: list[str]) -> Tensor | None:
+    """Return equal images with different labels, (P, 2); None, and a note, for too many images."""
     if len(train) ** 2 > MOST_PAIRS:
         most = int(MOST_PAIRS**0.5)
         notes.append(f"More than {most:,} training images were not compared with each other.")
         return None
-    labels = train.labels.tolist()
-    return [(b, a) for a, b in pairs_alike(train.pixels[:].cpu()) if labels[a] != labels[b]]
+    pairs, labels = pairs_alike(train.pixels[:].cpu()).flip(1), train.labels.cpu()
+    return pairs[labels[pairs[:, 0]] != labels[pairs[:, 1]]]
 
 
 def _doubts(

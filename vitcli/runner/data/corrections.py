@@ -1,6 +1,7 @@
 """Corrections of a folder of pictures: which are left out, and which belong to another class."""
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,17 +28,20 @@ leaves the picture out."""
 def corrections_file(file: str, folder: PictureFolder) -> Path:
     """Return the place of ``data.corrections``.
 
-    A file that is not there is looked for by its name in the folder of the pictures, because both
-    may have moved.
+    A file that is not there is looked for by the end of its path in the folder of the pictures,
+    because both may have moved.
     """
     path = Path(os.path.expanduser(file))
-    path = path if path.is_file() else folder.root / path.name
-    if not path.is_file():
-        raise InputError(
-            f"data.corrections: {printable(file)} is not here, nor in {printable(folder.root)};"
-            " name its place, or copy it into that folder"
-        )
-    return path
+    root = folder.root if folder.root.is_dir() else folder.root.parent  # of a file of arrays
+    ends = (root.joinpath(*path.parts[start:]) for start in range(len(path.parts)))
+    for place in (path, *ends):
+        if place.is_file():
+            return place
+    copied = shlex.quote(str(root / path.name))
+    raise InputError(
+        f"data.corrections: {printable(file)} is not here, nor in {printable(root)}; name its place"
+        f" (-s data.corrections=FILE), or type: cp FILE {printable(copied)}"
+    )
 
 
 def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:

@@ -7,7 +7,7 @@ Axes: N images, C channels, H W pixels.
 """
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -25,8 +25,10 @@ from vitcli.runner.text import printable, quantity
 
 MOST_COMPARED = 5000
 """Number of images above which none are looked for that look alike: each run would take long."""
-Links = list[tuple[int, int]]
-"""Pairs of images, by their index, that are in one group."""
+MOST_ALIKE = 1_000_000
+"""Number of pairs of images that look alike above which earlier versions lost some."""
+Links = np.ndarray
+"""Pairs of images, by their index, that are in one group: (P, 2)."""
 
 
 def take_fold(
@@ -46,7 +48,9 @@ def take_fold(
     linked, digests, unlinked = linked_images(images, data.class_names, folds, groups)
     is_test = divide(linked, digests, images.labels.tolist(), folds, number) == part
     equal = _groups(digests, _pairs_in_groups(images, groups))
-    if unlinked and linked.max() < equal.max():  # earlier versions unlinked all classes
+    sizes = np.bincount(linked)
+    has_lost = (sizes * (sizes - 1) // 2).sum() > MOST_ALIKE
+    if has_lost or (unlinked and linked.max() < equal.max()):  # earlier versions divided otherwise
         data = replace(data, data_hash=sha256(repr((data.data_hash, unlinked)).encode()))
     unused = "" if with_test else f"; the {quantity(len(data.test), 'test image')} are not used"
     note = (
@@ -97,47 +101,45 @@ def linked_images(
     given = _pairs_in_groups(images, groups_of)
     # Not in colour, because that would divide some data sets in another way than earlier versions:
     # a run of theirs would be measured on images that it has learned.
-    alike = pairs_alike(images.pixels, in_colour=False) if len(images) <= MOST_COMPARED else []
+    alike = _pairs_alike(images, in_colour=False)
     equal = _groups(digests, given)
     fewest, label = fewest_groups(equal, labels)
     if fewest < folds and not may_be_short:
-        different = quantity(fewest, "group" if given else "different image")
+        different = quantity(fewest, "group" if len(given) else "different image")
         raise InputError(
             f"data.folds is {folds}, but class {class_names[label]!r} has only {different};"
             " add some, or use fewer folds"
         )
-    alike, unlinked = _links_kept(alike, equal.tolist(), labels, folds)
+    alike, unlinked = _links_kept(alike, equal, np.array(labels), folds)
     names = [class_names[label] for label in sorted(unlinked)]
-    return _groups(digests, [*alike, *given]), digests, names
+    return _groups(digests, alike, given), digests, names
 
 
 def _links_kept(
-    alike: Links, equal: Sequence[int], labels: Sequence[int], folds: int
+    alike: Links, equal: np.ndarray, labels: np.ndarray, folds: int
 ) -> tuple[Links, set[int]]:
     """Return the links that leave each class ``folds`` groups, and the classes unlinked for that.
 
-    ``equal`` is the group of each image without links. A class with too few of them keeps its own.
+    ``equal`` is the group of each image without links, and ``labels`` its class: (N,). A class with
+    too few groups without links keeps its own.
     """
-    most = _groups_by_class(equal, labels)
+    most = _groups_by_class(equal.tolist(), labels.tolist())
 
-    def too_few(links: Links) -> set[int]:
-        left = _groups_by_class(_groups(equal, links).tolist(), labels)
-        return {label for label, count in left.items() if count < folds <= most[label]}
+    def too_few(links: Links) -> list[int]:
+        left = _groups_by_class(_groups(equal.tolist(), links).tolist(), labels.tolist())
+        return [label for label, count in left.items() if count < folds <= most[label]]
 
     if not too_few(alike):
         return alike, set()
-    classes = defaultdict[int, set[int]](set)
-    for group, label in zip(equal, labels, strict=True):
-        classes[group].add(label)
-    inside = too_few([(a, b) for a, b in alike if labels[a] == labels[b]])
-    alike = [(a, b) for a, b in alike if not (labels[a] == labels[b] and labels[a] in inside)]
+    first, second = labels[alike].T
+    inside = too_few(alike[first == second])
+    alike = alike[(first != second) | ~np.isin(first, inside)]
     across = too_few(alike)
-    alike = [
-        (a, b) for a, b in alike if labels[a] == labels[b] or not {labels[a], labels[b]} & across
-    ]
+    first, second = labels[alike].T
+    alike = alike[(first == second) | ~np.isin([first, second], across).any(0)]
     by_equals = too_few(alike)  # linked by images of another class with the same pixels
-    alike = [(a, b) for a, b in alike if not (classes[equal[a]] | classes[equal[b]]) & by_equals]
-    return alike, inside | across | by_equals
+    is_cut = np.isin(equal, equal[np.isin(labels, by_equals)])
+    return alike[~is_cut[alike].any(1)], {*inside, *across, *by_equals}
 
 
 def spread(groups: np.ndarray, labels: Sequence[int], draws: Sequence[bytes], folds: int) -> Tensor:
@@ -278,9 +280,8 @@ def keep_sides(
     group, has the same side; if they are on several sides, ``train``. The side of the others is
     empty, and they are for testing if they are in ``tested``.
     """
-    alike = pairs_alike(images.pixels) if len(images) <= MOST_COMPARED else []
-    pairs = [*alike, *_pairs_in_groups(images, groups_of)]
-    groups = _groups(pixel_digests(images.pixels), pairs).tolist()
+    links = _pairs_alike(images, in_colour=True), _pairs_in_groups(images, groups_of)
+    groups = _groups(pixel_digests(images.pixels), *links).tolist()
     first: dict[int, str] = {}
     for side in ("train", "val", "test"):
         for group, name in zip(groups, images.names, strict=True):
@@ -292,23 +293,24 @@ def keep_sides(
     return sides, torch.tensor(is_test)
 
 
-def folds_of_probes(images: Images, data: DataSet, folds: int) -> Tensor | None:
+def folds_of_probes(images: Images, data: DataSet, folds: int) -> tuple[Tensor | None, str]:
     """Return the part of each image of a data set for cross-validation, from 0 to ``folds`` - 1.
 
     Own pictures of one group, or that look alike, are in one part, see ``linked_images``: (N,) on
     the device of the labels. All are in part 0 if a class has too few. None if no pictures belong
-    together, and for other data sets.
+    together, and for other data sets. The text is that of ``except_in``.
     """
     if not data.contents:
-        return None
+        return None, ""
     images, device = images.to("cpu"), images.labels.device
     try:
-        groups, digests, *_ = linked_images(images, data.class_names, folds, data.groups)
+        groups, digests, unlinked = linked_images(images, data.class_names, folds, data.groups)
     except InputError:
-        return torch.zeros_like(images.labels, device=device)
+        return torch.zeros_like(images.labels, device=device), ""
     if groups.max() + 1 == len(images):
-        return None
-    return spread(groups, images.labels.tolist(), digests, folds).to(device)
+        return None, except_in(unlinked)
+    parts = spread(groups, images.labels.tolist(), digests, folds)
+    return parts.to(device), except_in(unlinked)
 
 
 def count_different(images: Images, data: DataSet) -> Tensor:
@@ -324,24 +326,32 @@ def count_different(images: Images, data: DataSet) -> Tensor:
     return labels.bincount(minlength=data.num_classes)
 
 
+def _pairs_alike(images: Images, *, in_colour: bool) -> Links:
+    if len(images) > MOST_COMPARED:
+        return np.empty((0, 2), np.int32)
+    return pairs_alike(images.pixels, in_colour=in_colour).int().numpy()
+
+
 def _pairs_in_groups(images: Images, groups_of: Mapping[str, str]) -> Links:
     first: dict[str, int] = {}
-    return [
+    pairs = [
         (row, first.setdefault(groups_of[name], row))
         for row, name in enumerate(images.names)
         if name in groups_of
     ]
+    return np.array(pairs, np.int32).reshape(-1, 2)
 
 
-def _groups(digests: Sequence[Hashable], alike: Links) -> np.ndarray:
-    """Return the number of each image's group: equal digests and pairs are in one group, (N,)."""
+def _groups(digests: Sequence[Hashable], *links: Links) -> np.ndarray:
+    """Return the number of each image's group: equal digests and links are in one group, (N,)."""
     from scipy.sparse import coo_array  # a training without folds needs no scipy
     from scipy.sparse.csgraph import connected_components
 
     first: dict[Hashable, int] = {}
-    pairs = [*((row, first.setdefault(digest, row)) for row, digest in enumerate(digests)), *alike]
-    links = coo_array((np.ones(len(pairs)), np.array(pairs).T), shape=(len(digests),) * 2)
-    return connected_components(links, directed=False)[1]
+    equal = [(row, first.setdefault(digest, row)) for row, digest in enumerate(digests)]
+    pairs = np.concatenate([np.array(equal, np.int32), *links])
+    graph = coo_array((np.ones(len(pairs), bool), pairs.T), shape=(len(digests),) * 2)
+    return connected_components(graph, directed=False)[1]
 
 
 def fewest_groups(groups: np.ndarray, labels: Sequence[int]) -> tuple[int, int]:

@@ -31,8 +31,6 @@ FLATTEST = 2.0
 noise would decide."""
 MOST_PAIRS = 100_000_000
 """Number of pairs above which pictures are not compared, because it takes minutes."""
-MOST_ALIKE = 1_000_000
-"""Largest number of pairs that are returned: more do not fit into memory."""
 AT_ONCE, AVERAGED, HASHED, PAIRS = 2000, 100, 256, 10_000
 Named = Iterable[tuple[bytes, str]]
 """The digest of the pixels and the name of each image."""
@@ -57,20 +55,15 @@ def near_copies(
     return [(row, other) for row, other in enumerate(partner.tolist()) if other >= 0]
 
 
-def pairs_alike(pictures: Tensor, *, in_colour: bool = True) -> list[tuple[int, int]]:
+def pairs_alike(pictures: Tensor, *, in_colour: bool = True) -> Tensor:
     """Return the pairs of pictures (N, C, H, W) uint8 that are nearly the same.
 
-    They are pairs of indices, the larger one first, sorted, and no more than ``MOST_ALIKE``. See
-    ``near_copies``.
+    They are pairs of indices, the larger one first, sorted: (P, 2). See ``near_copies``.
     """
-    alike = set[tuple[int, int]]()
+    alike = torch.zeros(len(pictures), len(pictures), dtype=torch.bool)
     for start, similarities in _similarities(pictures, pictures, in_colour):
-        rows, columns = (similarities > LEAST).nonzero()[:MOST_ALIKE].T
-        pairs = zip((rows + start).tolist(), columns.tolist(), strict=True)
-        alike.update((max(pair), min(pair)) for pair in pairs if pair[0] != pair[1])
-        if len(alike) >= MOST_ALIKE:
-            return sorted(alike)[:MOST_ALIKE]
-    return sorted(alike)
+        alike[start : start + AT_ONCE] |= similarities > LEAST
+    return (alike | alike.T).tril(-1).nonzero()
 
 
 def _similarities(

@@ -140,7 +140,7 @@ def start_head_from_probe(
     features = task_class(spec)(spec, module).features(module, train)
     if not features.isfinite().all():
         raise ConfigError("train.init_head: a feature of the initial weights is not finite")
-    fold = folds_of_probes(train, data, HELD_OUT)
+    fold, apart = folds_of_probes(train, data, HELD_OUT)
     held_out = None if fold is None else fold == HELD_OUT - 1
     layer = linear_probe(features, train.labels, count, held_out=held_out).layer
     with torch.no_grad():
@@ -160,6 +160,8 @@ def start_head_from_probe(
             " seen it"
         )
     on_message(f"the head starts from a linear probe: {text}")
+    if apart:
+        on_message(f"note: copies are in one fold{apart}; the accuracy of the probe is too high")
 
 
 def load_initial_weights(
