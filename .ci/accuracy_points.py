@@ -35,7 +35,7 @@ from vitcli.runner.study.statistics import compare
 FILE = RESULTS / "accuracy-per-compute.json"
 NUM_TRAIN = 50_000
 PILOTS = RESULTS.parent / "pilots"
-PILOTED = ("cifar10-convnet", "cifar10-pocket", "speedrun-94", "cifar10-plain")
+PILOTED = ("cifar10-convnet", "cifar10-pocket", "speedrun-94", "cifar10-plain", "cifar10-hybrid")
 KINDS = {"plain ViT": GREEN, "hybrid": BLUE, "convolutional": VERMILION}
 PLACES = {
     "airbench94_muon": (0, 15, "center"),
