@@ -581,6 +581,30 @@ def test_a_wrong_metric_is_named_with_its_file_and_the_others_are_not(small_chec
         assert re.match(METRICS[each["part"]][1], each["problem"]), each
 
 
+OUTPUTS = """
+from vitcli.parts import Classify, objective
+@objective
+class Mine(Classify):
+    def outputs(self, module, images):
+        found = super().outputs(module, images)
+        return found | {"logits": %s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("logits", "code"),
+    [
+        ('found["logits"] + found["logits"].new_tensor([2, 0])', 2),
+        ('2 * found["logits"]', 2),
+        ('found["logits"].log_softmax(-1)', 0),
+    ],
+)
+def test_an_own_classification_measures_the_model_that_answers(tiny, logits, code):
+    Path("own.py").write_text(OUTPUTS % logits)
+    talk = vitcli(f"train {tiny} --code own.py -s task.name=Mine --dry-run", code)
+    assert ("own.py: Mine.outputs returns other logits than the model" in talk) is bool(code)
+
+
 def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
     Path("bad.py").write_text(BAD + TAUGHT)
     Path("bad.yaml").write_text(

@@ -21,7 +21,9 @@ from tests.cli.commands import vitcli as command
 from tests.patience import HANG
 from vitcli.cli.main import app
 from vitcli.runner.evaluate.classifier import FIELDS
+from vitcli.runner.evaluate.weights import default_run
 from vitcli.runner.files import to_hashed_json
+from vitcli.runner.run.folder import RunDir
 
 
 @pytest.fixture
@@ -251,3 +253,23 @@ def test_a_temperature_from_few_wrong_answers_is_doubted(run, photos):
         Path(run, "meta.json").write_text(json.dumps(meta | {"num_val": 20}))
         notes = document("predict", run, photos)["notes"]
         assert ["too sure" in note for note in notes] == [True] * doubted
+
+
+def test_a_file_of_a_model_with_another_normalisation_is_not_continued(run, photos):
+    said(0, "predict", run, photos, "-o", "a.csv")
+    spec, meta = RunDir(Path(run)).spec(), json.loads(Path(run, "meta.json").read_text())
+    RunDir(Path(run)).create(spec.replace(data=spec.data.replace(mean=(0.1, 0.2, 0.3))))
+    Path(run, "meta.json").write_text(json.dumps(meta | {"config_sha256": None}))
+    assert "the model or an option" in said(2, "predict", run, photos, "-o", "a.csv", "--resume")
+
+
+def test_a_run_whose_head_was_never_trained_says_so_and_is_no_default(run, tiny, photos):
+    words = ["train", tiny, "--epochs", 0, "--name"]
+    said(0, *words, "kept", "--init", run)
+    said(0, *words, "drawn")
+    said(0, *words, "copied", "--init", "drawn")
+    assert default_run().name == "kept"
+    for name in ("kept", "drawn", "copied"):
+        for words in (["predict", name, photos], ["eval", name]):
+            notes = document(*words)["notes"]
+            assert any("never trained" in note for note in notes) is (name != "kept"), words

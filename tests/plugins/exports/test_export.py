@@ -237,6 +237,14 @@ def test_the_bundled_model_is_exported_and_its_card_states_its_accuracy(here, mo
     assert f"{100 * low:.2f} % to {100 * high:.2f} %" in card.text
 
 
+@pytest.mark.parametrize(("headline", "has_interval"), [("accuracy", True), ("macro_f1", False)])
+def test_a_card_has_an_interval_only_of_a_share_of_the_images(here, headline, has_interval):
+    run = untrained_run(here / "run", changed(), task={"headline": headline})
+    run.set_result({f"test_{headline}": 0.75, "num_test": 96})
+    said(0, "export", "run", "--format", "card")
+    assert ("95 % interval" in Path("run.md").read_text()) is has_interval
+
+
 def test_a_card_has_no_folder_and_no_markup_of_names(here):
     names = ("<b>a</b>", "[b](http://c)", "`d`", "e|f", "g")
     run = untrained_run(here / "run", changed(), data=DATA | {"class_names": names})

@@ -98,6 +98,25 @@ def test_pretrained_weights_bring_size_and_normalisation_and_need_no_network(pic
     assert all(found[f"net.{key}"].equal(value) for key, value in own.state_dict().items())
 
 
+def test_the_head_of_a_file_is_brought_into_our_order_of_the_classes(pictures, here):
+    """timm sorts folders naturally: class 2 comes before class 10."""
+    for split in ("train", "test"):
+        (pictures / split / "bright").rename(pictures / split / "10")
+        (pictures / split / "dark").rename(pictures / split / "2")
+    own = noisy(timm.create_model("test_vit", num_classes=2))
+    words = ["train", "quickstart", "--data", f"imagefolder:{pictures}", "--epochs", 0]
+    words += [*family("test_vit", "data.resize=32"), "--init", "own.safetensors", "--name"]
+    rows_of = {None: [0, 1], ("10", "2"): [0, 1], ("2", "10"): [1, 0], ("a", "b"): None}
+    for number, (stated, rows) in enumerate(rows_of.items()):
+        metadata = {"vitcli": "1", "model": "{}", "mean": "null", "std": "null"}
+        metadata |= {"class_names": json.dumps(stated)}
+        safetensors.torch.save_file(own.state_dict(), "own.safetensors", metadata)
+        talk = said(0, *words, f"run{number}")
+        assert ("may have 2, 10" in talk, "is new" in talk) == (stated is None, rows is None)
+        head = load_model(f"run{number}").state_dict()["net.head.weight"]
+        assert (rows is not None and head.equal(own.head.weight[rows])) is (rows is not None)
+
+
 def test_init_takes_a_model_of_timm_with_size_and_normalisation(pictures, hub):
     model = timm.create_model("test_vit")
     publish(model, hub)

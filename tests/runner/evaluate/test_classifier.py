@@ -164,7 +164,10 @@ def test_an_infinite_logit_is_an_error_of_its_picture():
 
 @pytest.mark.parametrize(
     "change",
-    [{"weights": "2"}, {"temperature": 2.0}, {"reject": 0.5}, {"threshold": 0.5}, {"options": "x"}],
+    [
+        *({"weights": "2"}, {"names": ("bright", "dark")}, {"temperature": 2.0}),
+        *({"reject": 0.5}, {"threshold": 0.5}, {"options": "x"}),
+    ],
 )
 def test_the_name_changes_with_all_that_decides_an_answer(change):
     assert made().name == made(batch_size=8).name != made(**change).name

@@ -22,7 +22,7 @@ from vitcli.core.models.image_model import (
 from vitcli.core.randomness import seed_of
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.plugins.timm.spec import MISSING, PREFIX, TimmSpec, timm_config
-from vitcli.plugins.weights.tensors import prefix_of, read_tensors
+from vitcli.plugins.weights.tensors import order_classes, prefix_of, read_tensors, stated_settings
 from vitcli.runner.data.find import is_offline
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.weights import PublishedWeights, encoder_weights
@@ -273,8 +273,9 @@ def load_timm(
 ) -> None:
     """Copy the weights of a run or file, which timm renames and resizes as it does for its own.
 
-    The model keeps its own head if the source has another number of classes, or no head, or if the
-    classes of a run have other names.
+    The model keeps its own head if the source has another number of classes, or no head, or if it
+    states classes of other names. Of the same names in another order, the head is brought into the
+    order of the model; where a file states none, a note says which it may have.
     """
     assert isinstance(model, TimmModel)
     config, name = timm_config(model.spec.name or ""), f"{PREFIX}{model.spec.name}"
@@ -301,13 +302,20 @@ def load_timm(
         raise InputError(f"{source_name} is not {name}: {problem}")
     state = {NET + key: tensor for key, tensor in theirs.items()}
     differs = {k for k in own if k not in state or state[k].shape != own[k].shape}
-    stated = source.spec().data.class_names if isinstance(source, RunDir) else None
-    if class_names and stated and [*stated] != [*class_names]:
+    if isinstance(source, RunDir):
+        stated = source.spec().data.class_names
+    else:
+        stated = stated_settings(source).get("classes")
+    if class_names and stated and sorted(stated) != sorted(class_names):
         differs |= model.head_names
     if differs - model.head_names:
         raise InputError(f"{source_name} is not {name}: {min(differs - model.head_names)} differs")
     if not all(tensor.isfinite().all() for tensor in state.values()):
         raise InputError(f"{source_name} has values that are not finite")
+    if class_names and not differs:
+        head = {name: state[name] for name in model.head_names}
+        advice = "train another head: -s train.init_head=probe"
+        state |= order_classes(head, class_names, stated, None, advice, on_message)
     model.load_state_dict(own | {k: state[k] for k in own if k not in differs})
     new = f"; the head for {quantity(model.num_classes, 'class')} is new" if differs else ""
     on_message(f"weights: {source_name}, read as {name}{new}")

@@ -286,7 +286,9 @@ def import_weights(
     )
     spec = resolve(experiment.spec, data)
     names = spec.data.class_names or ()
-    order_classes(weights, names, stated.get("classes"), class_order, on_message)
+    head = {name: weights[name] for name in model.head_names}
+    advice = f"add --class-order (timm's is {NATURAL})"
+    weights |= order_classes(head, names, stated.get("classes"), class_order, advice, on_message)
     values = flatten(spec.model_dump(mode="json"))
     used = [f"{k}={values[k]}" for k in UNRECORDED if k in values and stated.get(k) != values[k]]
     if used:
@@ -336,16 +338,17 @@ def stated_settings(file: Path) -> dict[str, Any]:
 
 
 def order_classes(
-    weights: dict[str, Tensor],
+    head: Mapping[str, Tensor],
     names: Sequence[str],
     stated: Sequence[str] | None,
     order: str | None,
+    advice: str,
     on_message: Callable[[str], None],
-) -> None:
-    """Bring the rows of a head from ``order``, or that of ``stated``, into the order of ``names``.
+) -> Mapping[str, Tensor]:
+    """Return a head with its rows brought from ``order``, or that of ``stated``, to ``names``.
 
-    ``order`` is ``natural``, or all names with commas between them. A note says where no order is
-    known.
+    ``order`` is ``natural``, or all names with commas between them. A note with the ``advice`` says
+    where no order is known.
     """
     natural = sorted(names, key=lambda name: natural_key(name.lower()))  # of timm, for folders
     theirs = [*(stated or names)]
@@ -359,10 +362,10 @@ def order_classes(
         on_message(
             f"note: the head's classes are taken in the order {', '.join(names[:MAX_CLASSES])},"
             f" ..., the file may have {', '.join((stated or natural)[:MAX_CLASSES])}, ...; if so,"
-            f" add --class-order (timm's is {NATURAL})"
+            f" {advice}"
         )
-        return
+        return head
     rows = [theirs.index(name) for name in names]
-    for name, tensor in weights.items():
-        if name.startswith("head.") and len(tensor) == len(names):
-            weights[name] = tensor[rows]
+    return {
+        name: tensor[rows] if len(tensor) == len(rows) else tensor for name, tensor in head.items()
+    }

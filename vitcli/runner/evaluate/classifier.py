@@ -113,8 +113,9 @@ class Classifier:
     @cached_property
     def name(self) -> str:
         """Name of the model, and a digest of all that decides its answers."""
-        rule = (self.weights, self.temperature, self.reject, self.threshold, self.options)
-        return f"{self.model}@{sha256(repr(rule).encode())[:12]}"
+        rule = (self.temperature, self.reject, self.threshold, self.options)
+        decisive = (self.weights, [*self.names], *rule)
+        return f"{self.model}@{sha256(repr(decisive).encode())[:12]}"
 
     @property
     def columns(self) -> Sequence[str]:

@@ -26,6 +26,8 @@ from vitcli.runner.evaluate.classifier import Classifier, threshold_of
 from vitcli.runner.evaluate.scores import why_doubtful, why_uncalibrated
 from vitcli.runner.evaluate.weights import UNTRAINED, load_module, weights_sha256
 from vitcli.runner.experiment.build import encoder_of
+from vitcli.runner.experiment.config import model_hash
+from vitcli.runner.files import sha256
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
@@ -140,12 +142,18 @@ def classifier_of_run(
     coverage = None if predictor.answers else coverage
     data = predictor.read_as(fit)
     decisive = (depth_fields(data), record.result if predictor.answers else {})
+    computed = (
+        weights_sha256(predictor.model.state_dict()),
+        model_hash(spec.model),  # such as num_heads, which no tensor shows
+        [data.mean, data.std],
+        sorted(spec.code.items()),
+    )
     num_values = predictor.in_chans * predictor.size[0] * predictor.size[1]
     return Classifier(
         model=run.name,
         source=str(run.path),
         about=describe_model(run, spec).partition("\n")[0],
-        weights=weights_sha256(predictor.model.state_dict()),
+        weights=sha256(repr(computed).encode()),
         names=predictor.names,
         prepare=partial(predictor.prepare, data=data),
         logits=predictor.answer if predictor.answers else predictor.logits,

@@ -146,9 +146,9 @@ def evaluate_run(
     measured = task.measure(outputs)
     if task.caveat:
         trained.notes.append(f"note: {task.caveat}")
+    if trained.record.new_head:
+        trained.notes.append(f"note: {trained.run.name}: {UNTRAINED}")
     if scores:
-        if trained.record.new_head:
-            trained.notes.append(f"note: {trained.run.name}: {UNTRAINED}")
         trained.notes.extend(describe_undefined(measured))
         if missing := _not_measured(trained.record, measured):
             trained.notes.append(

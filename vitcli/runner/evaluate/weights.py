@@ -25,7 +25,7 @@ from vitcli.runner.run.record import EDITED, RunRecord, read_record
 from vitcli.runner.text import Listener, ignore_message
 
 DEFAULT_MODEL = "cifar10-pocket"
-UNTRAINED = "its head was never trained, so its classes mean nothing; train the run first"
+UNTRAINED = "its head was never trained, so its answers mean nothing; train the run first"
 """Of a run with ``new_head``."""
 
 
@@ -177,8 +177,8 @@ def default_run() -> folder.RunDir:
     """Return the newest finished run that classifies, or the bundled model if there is none.
 
     Trials of a study are skipped, because most of them lack a part on purpose. Runs on a
-    generated data set are skipped, because they cannot classify photos, and so are imported runs
-    whose head was never trained.
+    generated data set are skipped, because they cannot classify photos, and so are runs whose head
+    was never trained.
     """
     for run in reversed(folder.list_runs()):
         record = read_record(run)

@@ -144,7 +144,7 @@ class RunRecord:
     """File of imported weights."""
     timm: str | None = None
     new_head: bool | None = None
-    """Whether the classifier of imported weights is untrained."""
+    """Whether the head was never trained: no epochs, and no trained head to start from."""
     plugins: dict[str, dict[str, str]] = field(default_factory=dict)
     """Plugins that it was trained with: name -> version and SHA-256 of its code."""
     init_sha256: str | None = None

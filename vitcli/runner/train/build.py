@@ -36,7 +36,7 @@ from vitcli.runner.machine.device import (
 from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.machine.resources import is_gpu_error
 from vitcli.runner.text import Listener, ignore_message
-from vitcli.runner.train.contract import check_parts, checked_batch
+from vitcli.runner.train.contract import check_outputs, check_parts, checked_batch
 
 
 def build_training(
@@ -76,6 +76,7 @@ def build_training(
     training.kernels = kernels
     if spec.code:
         check_parts(task, checked_batch(training), spec.seed)
+        check_outputs(task, data.train[:8])
     return training
 
 

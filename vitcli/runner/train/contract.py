@@ -15,9 +15,11 @@ from torch import Tensor, nn
 
 from vitcli.core.data.batches import Batch
 from vitcli.core.data.source import Images
+from vitcli.core.metrics.classification import logits_and_labels
 from vitcli.core.models.own import CLOSE, OwnModel
 from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import seed_step
+from vitcli.core.torch_use import evaluating
 from vitcli.core.train.training import Training
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment.own_code import locate_in_own_code, place_of
@@ -268,6 +270,33 @@ def check_parts(task: Task, batch: Batch, seed: int) -> None:
                 f"{files}: the same batch gave other numbers the second time; take random numbers"
                 " from torch, whose generator vitcli seeds before each step"
             )
+
+
+@torch.no_grad()
+def check_outputs(task: Task, images: Images) -> None:
+    """Refuse an own classification that measures another classifier than its model."""
+    row = task.spec.task.row
+    if not (row.source and row.classifies):
+        return
+    encoder = task.encoder(task.module)
+
+    def spread(head: nn.Module, inputs: tuple[Tensor, ...], logits: Tensor) -> Tensor:
+        return logits + torch.linspace(-1, 1, logits.shape[-1]).to(logits)  # a new head may be 0
+
+    handle = encoder.head.register_forward_hook(spread)
+    try:
+        with watched(task, []), evaluating(task.module):
+            measured = task.outputs(task.module, images).get("logits", torch.empty(0))
+            answered, _ = logits_and_labels(encoder, images, task.spec)
+    finally:
+        handle.remove()
+    limit = CLOSE * float(answered.abs().max())
+    ours, theirs = (logits.to(answered).log_softmax(-1) for logits in (measured, answered))
+    if ours.shape != theirs.shape or not torch.allclose(ours, theirs, rtol=0, atol=limit):
+        raise OwnCodeError(
+            f"{row.source}: {task.spec.task.name}.outputs returns other logits than the model, with"
+            " which predict and export answer; change them in the model's head, not in outputs"
+        )
 
 
 def _check_losses(task: Task, numbers: Any) -> None:

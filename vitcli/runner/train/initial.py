@@ -46,7 +46,8 @@ def initial_module(
     module = filled_module(spec, data)
     if first:
         encoder = encoder_of(spec, module)
-        names = data.class_names if spec.task.row.uses_labels else ()
+        keeps_head = spec.task.row.uses_labels and spec.train.init_head != "probe"
+        names = data.class_names if keeps_head else ()
         if weights := published_weights(spec.model.family):
             weights.load(encoder, first, on_message, names)
         else:

@@ -11,6 +11,7 @@ from vitcli.core import ranks
 from vitcli.runner.errors import ConfigError, InputError, InUseError, StoppedError
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.evaluate.weights import start_facts
+from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import Experiment, config_hash, config_text
 from vitcli.runner.experiment.diff import RESIZED, SHRUNK_FROM
 from vitcli.runner.files import commit, make_output_folder, sha256
@@ -88,6 +89,7 @@ def describe(plan: Plan) -> dict[str, Any]:
         arithmetic["ranks"] = ranks.size()
     known = dict(before.meta) if before else {}
     known.pop("config", None)  # of 1.0.0, which repeated it
+    was_new = known.pop("new_head", False)
     facts = environment(training.device) | arithmetic
     meta = run_metadata(plan.experiment, plan.data, facts, known, plan.request.command)
     asked = plan.experiment.spec
@@ -100,6 +102,8 @@ def describe(plan: Plan) -> dict[str, Any]:
         meta[SHRUNK_FROM] = asked.train.batch_size
     if spec.data.resize != asked.data.resize:
         meta[RESIZED] = True
+    if not spec.train.epochs and (was_new if plan.checkpoint else has_new_head(plan)):
+        meta["new_head"] = True
     if not plan.measures_test:
         meta |= NO_TEST
     if plan.inexact:
@@ -109,6 +113,25 @@ def describe(plan: Plan) -> dict[str, Any]:
             plan.request.on_message(f"the run is no longer exact and is marked: {note}")
         meta["inexact"] = [*meta.get("inexact", []), note]
     return meta
+
+
+def has_new_head(plan: Plan) -> bool:
+    """Return whether a new training begins with a head that no training has changed."""
+    spec, first = plan.spec, plan.first
+    reads_head = spec.task.row.classifies or spec.task.row.answers
+    if spec.train.init_head == "probe" or not reads_head:
+        return False
+    if isinstance(first, RunDir):
+        record = read_record(first)
+        if record.new_head or not (record.task.classifies or record.task.answers):
+            return True
+    initial = encoder_of(spec, new_module(spec))
+    trained = dict(encoder_of(spec, plan.training.module).named_parameters())
+    return all(
+        trained[name].cpu().equal(value)
+        for name, value in initial.named_parameters()
+        if name in initial.head_names
+    )
 
 
 def describe_sources(plan: Plan) -> dict[str, Any]:
