@@ -22,8 +22,9 @@ CELLS = {
     ("cat;dog", "dog | bird", "cat"): ({"cat", "dog"}, {"dog", "bird"}, {"cat"}),
     ('["a;b", "c"]', "", "c"): ({"a;b", "c"}, set(), {"c"}),
     (" 10;9;", "9", ";2"): ({"10", "9"}, {"9"}, {"2"}),  # numbers, blanks and empty parts
+    ("10.0;9.5", "9.5", "-2"): ({"10.0", "9.5"}, {"9.5"}, {"-2"}),
 }
-ORDERS = ("bird", "cat", "dog"), ("a;b", "c"), ("2", "9", "10")
+ORDERS = ("bird", "cat", "dog"), ("a;b", "c"), ("2", "9", "10"), ("-2", "9.5", "10.0")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 
 from tests.runner.data.conftest import add, load, spec
 from vitcli.runner.data import picture_reader
+from vitcli.runner.data.formats.npz import list_arrays
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.data.picture_reader import list_pictures
 from vitcli.runner.errors import InputError
@@ -162,10 +163,14 @@ def test_a_csv_file_of_another_program_gives_the_same_pictures(text, unused, tmp
     assert [note.endswith(f"not used: {unused}") for note in told] == [True] * bool(unused)
 
 
-def test_numbers_as_labels_are_sorted_by_value(tmp_path):
-    labels = ("0002", "002", "02", "2", "9", "10")
+@pytest.mark.parametrize(
+    "labels", [("0002", "002", "02", "2", "9", "10"), ("-1.0", "2.0", "10.0"), ("10", "9", "x")]
+)
+def test_numbers_as_labels_are_sorted_by_value_in_tables_and_arrays(tmp_path, labels):
     for label in labels:
         (tmp_path / f"{label}.png").write_bytes(b"")
     lines = [f"{label}.png\t{label}" for label in sorted(labels)]
     (tmp_path / "x.csv").write_text("\n".join(["path\tlabel", *lines]))
     assert list_pictures(f"csv:{tmp_path / 'x.csv'}").class_names == labels
+    arrays = {"images": np.zeros((len(labels), 3, 3), "u1"), "labels": np.array(labels[::-1])}
+    assert list_arrays(tmp_path, arrays).class_names == labels

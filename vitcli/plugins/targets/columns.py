@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vitcli.runner.data.extras import Cell, ColumnReader
-from vitcli.runner.data.labels import refuse_names, same_class
+from vitcli.runner.data.labels import in_order, refuse_names, same_class
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import did_you_mean, printable
 
@@ -21,18 +21,16 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNOREC
 def read_labels(
     cells: Sequence[Cell], class_names: Sequence[str] | None
 ) -> tuple[tuple[str, ...], Tensor]:
-    """Return the names of the classes, sorted if none are given, and 1 for those of a picture.
+    """Return the names of the classes, in order if none are given, and 1 for those of a picture.
 
     A cell has labels with ``;`` or ``|`` between them, or a JSON list, or nothing: no class.
     """
     lists = [labels_in(at, text) for at, text in cells]
-    names = [*(class_names or sorted({label for labels in lists for label in labels}))]
+    names = [*(class_names or in_order({label for labels in lists for label in labels}))]
     if class_names is None:
         table = cells[0][0].rpartition(", line ")[0]
         if not names:
             raise InputError(f"{table}: no training picture has a label")
-        if all(map(str.isdecimal, names)):
-            names.sort(key=int)
         try:
             refuse_names(names)
         except ValueError as error:

@@ -3,9 +3,10 @@
 import json
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from decimal import Decimal
 from pathlib import Path
+from typing import TypeVar
 
 from vitcli.runner.text import composed, is_utf8, printable, quantity
 
@@ -13,12 +14,13 @@ INVISIBLE = "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 """Characters without width, which ``str.strip`` leaves."""
 MOST_TEXT = 400_000
 """Largest number of characters of all names as JSON, so that a run's config.yaml can be read."""
-NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
 NO_LABEL = ("-1", "nan", "null", "none", "na", "n/a", "<na>")
 """What programs write for a picture without a label, in small letters."""
 SEVERAL = "|"
 """What some programs write between several labels of a picture."""
 Pairs = list[tuple[str, str]]
+Class = TypeVar("Class", bound=int | str)
 
 
 def stripped(label: str) -> str:
@@ -68,6 +70,12 @@ def refuse_names(names: Sequence[str]) -> None:
         if name in seen:
             raise ValueError(f"two classes have the name {printable(name)!r}")
         seen.add(name)
+
+
+def in_order(names: Collection[Class]) -> list[Class]:
+    """Return the classes of a table or of arrays: by value if all are numbers, else as text."""
+    are_numbers = all(NUMBER.fullmatch(str(name)) for name in names)
+    return sorted(sorted({*names}), key=Decimal if are_numbers else None)
 
 
 def names_alike(names: Sequence[str]) -> Pairs:

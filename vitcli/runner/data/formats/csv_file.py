@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vitcli.runner.data.extras import EXTRAS, Cell, ColumnReader, columns, rarest_classes
-from vitcli.runner.data.labels import not_used, refuse_names, without_blanks
+from vitcli.runner.data.labels import in_order, not_used, refuse_names, without_blanks
 from vitcli.runner.data.listing import PictureFolder, split_of, splits_in_order
 from vitcli.runner.errors import InputError
 from vitcli.runner.report.tables import csv_lines, csv_text, read_csv, unguarded
@@ -122,7 +122,6 @@ def _class_names(
     where: str, labels: Sequence[str], trained: Sequence[int], given: Sequence[str] | None
 ) -> tuple[str, ...]:
     names, _ = without_blanks(given or ())
-    are_numbers = all(map(str.isdecimal, labels))
     try:
         refuse_names(names or [*{*labels}])
     except ValueError as error:
@@ -132,4 +131,4 @@ def _class_names(
         raise InputError(f"{where}: class {printable(strange[0])!r} has no training picture")
     if len(learned) < 2:
         raise InputError(f"{where}: only one class, {printable(*learned)!r}; two are needed")
-    return tuple(names or sorted(sorted(learned), key=int if are_numbers else None))
+    return tuple(names or in_order(learned))

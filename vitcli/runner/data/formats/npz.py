@@ -20,7 +20,7 @@ from torch import Tensor
 from vitcli.core.data.source import PORTION, DataSet, Images
 from vitcli.runner.data.arrays import arranged
 from vitcli.runner.data.deep import RefusedError, Seen, finer_values
-from vitcli.runner.data.labels import not_used, refuse_names, without_blanks
+from vitcli.runner.data.labels import in_order, not_used, refuse_names, without_blanks
 from vitcli.runner.data.listing import (
     SPLITS,
     PictureFolder,
@@ -197,7 +197,7 @@ def _listed(
 def _classes(
     values: Sequence[int | str], trained: Sequence[int | str], given: Sequence[str]
 ) -> tuple[tuple[str, ...], list[int]]:
-    known = sorted({*trained})
+    known = in_order({*trained})
     if strange := sorted({*values} - {*known}):
         raise ValueError(f"class {strange[0]!r} has no training image")
     if len(known) < 2:
