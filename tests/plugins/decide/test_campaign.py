@@ -249,7 +249,7 @@ def test_the_jobs_of_slurm_are_drivers_of_one_comparison(made):
         (["-s", "data.val_split=0.5", *NEXT], 2, "val_split"),
         (["-s", "train.limit_batches=2", *NEXT], 2, "--limit-batches"),
         (["-s", "train.early_stopping=3", *NEXT], 2, "same train.early_stopping"),
-        (["-s", "train.epochs=9", *STOPS], 2, "same train.epochs; compare without --campaign"),
+        (["-s", "train.epochs=9", *STOPS], 2, "same train.epochs: early stopping"),
         (["-s", "train.eval_every=2", *STOPS], 2, "same train.eval_every"),
         (["-s", "model.depth=6", *NEXT, "--max-seeds", "24"], 2, "16"),
         (["-s", "model.depth=5", *NEXT, "--margin", "1"], 2, "--margin"),

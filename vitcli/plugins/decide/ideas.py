@@ -134,28 +134,23 @@ class Call:
         ]
         refuse_equal(variants, Places((), CALL))
         specs = [variant.spec for variant in variants[::-1]]
+        shared = {"train.limit_batches": "it limits the measured images, too; see --limit-batches"}
+        if split == "val" and any(spec.train.early_stopping for spec in specs):
+            why = "early stopping chooses by the images that decide; leave out --campaign"
+            shared |= dict.fromkeys(EVALUATIONS, why)
         changed = differences(*specs)
-        if "train.limit_batches" in changed:
-            raise ConfigError(
-                f"{name}: train.limit_batches also limits the images that are measured, so both"
-                " sides need the same: --limit-batches"
-            )
-        chooses = split == "val" and any(spec.train.early_stopping for spec in specs)
-        for field in EVALUATIONS:
-            if chooses and field in changed:
-                raise ConfigError(
-                    f"{name}: with train.early_stopping, validation images choose the epoch and"
-                    f" decide, so both sides need the same {field}; compare without --campaign"
-                )
+        for field, why in shared.items():
+            if field in changed:
+                raise ConfigError(f"{name}: both sides need the same {field}: {why}")
         teachers = (
             teacher_run(spec.model_copy(update={"seed": seed}))
             for spec in specs
             for seed in range(campaign.unused_seed)
         )
         runs = {*teachers, *(spec.train.init for spec in specs)}
-        at_hand = {run: weights_at_hand(run) for run in campaign.weights.keys() & runs}
-        weights = {run: sha256 for run, sha256 in at_hand.items() if sha256}
-        campaign.with_result(campaign.precision, weights=weights)
+        known = {run: sha256 for run, sha256 in campaign.weights.items() if run in runs}
+        now = {run: weights_at_hand(run) or sha256 for run, sha256 in known.items()}
+        campaign.with_result(campaign.precision, weights=now)
         return specs
 
     def _load_again(self, campaign: Campaign, side: Side) -> ExperimentSpec:
