@@ -178,7 +178,7 @@ def test_settings_that_no_search_has_are_refused(here):
 
 def test_with_early_stopping_all_trials_have_as_many_evaluations(here):
     assert load_search(write_search(), {STOP: 2}).base.train.early_stopping == 2
-    with pytest.raises(ConfigError, match=r"leave train\.eval_every out of the space"):
+    with pytest.raises(ConfigError, match=r"train\.eval_every out of the space"):
         load_search(write_search(space="{train.eval_every: [1, 2]}"), {STOP: 2})
 
 

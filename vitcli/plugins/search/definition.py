@@ -19,7 +19,7 @@ from vitcli.runner.experiment.problems import KINDS, describe, field_names
 from vitcli.runner.files import sha256
 from vitcli.runner.study.definition import MAX_SEED
 from vitcli.runner.study.plan import model_size
-from vitcli.runner.text import did_you_mean, join_words, quantity
+from vitcli.runner.text import did_you_mean, quantity
 
 KEY = "search"
 """The field of a file that makes it a search."""
@@ -200,15 +200,15 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
             known = filter(_may_vary, field_names(raw=raw, only_chosen=True))
             where = f"{places.where((KEY, 'space', field))}: search.space"
             raise ConfigError(f"{where}: cannot vary {field!r}{did_you_mean(field, known)}")
-    lengths = fields.space.keys() & {"train.epochs", "train.eval_every"}
     problems = {
         "data.val_split": (not base.data.val_split, "a search needs a validation split"),
         "pretrain": (base.pretrain, "a search trains from scratch"),
         "train.init": (base.train.init, "a search trains from scratch"),
         "train.early_stopping": (
-            base.train.early_stopping and lengths,
-            "of more evaluations, the best is better by chance; leave"
-            f" {join_words(sorted(lengths))} out of the space",
+            base.train.early_stopping
+            and fields.space.keys() & {"train.epochs", "train.eval_every"},
+            "more evaluations have a better best one by chance; leave train.epochs and"
+            " train.eval_every out of the space",
         ),
         "task.headline": (base.task.row != TASKS[base.task.name], "a search compares the accuracy"),
     }
