@@ -22,6 +22,7 @@ from vitcli.plugins.decide.report import report
 from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.engines.local import Setup
 from vitcli.runner.errors import UserError
+from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.experiment.config import config_hash, load_experiment, parse_experiment
 from vitcli.runner.experiment.yaml_text import Document, dump
 from vitcli.runner.files import commit, commit_json, make_folder
@@ -34,6 +35,7 @@ __all__ = ["forget"]
 ROOT = Path("runs/night")
 NIGHT = ("--campaign", "night", "--against", "quickstart", "-j", "1")
 NEXT = ("--campaign", "night", "-j", "1")
+STOPS = ("--campaign", "tuned", "--against", "finetune", "-j", "1")
 
 
 class Killed(BaseException):
@@ -45,6 +47,8 @@ class Engine:
 
     behave: Callable[[ExperimentSpec], str] = staticmethod(lambda spec: "finished")
     precision = "fp32"
+    weights: dict[str, str]
+    """Run -> SHA-256 of its weights."""
     trained: list[str]
     left: int
     """Number of trainings after which the process is killed."""
@@ -90,6 +94,8 @@ def write_run(folder: Path, entry: dict[str, Any], spec: ExperimentSpec, state: 
     commit(folder / "config.yaml", dump(entry["config"]).encode())
     run.set_metrics([{"step": 1, "epoch": 1, "val_accuracy": score(spec)}])
     facts = {"config_hash": entry["config_hash"], "seed": spec.seed, "threads": 1}
+    runs = {"init_sha256": spec.train.init or "", "teacher_sha256": teacher_run(spec)}
+    facts |= {name: Engine.weights.get(run) for name, run in runs.items()}
     commit_json(folder / "meta.json", facts | {"data_hash": "d" * 64})
     if state == "finished":
         numbers = {"val_accuracy": score(spec), "precision": Engine.precision, "num_test": 0}
@@ -104,6 +110,7 @@ def made(here, monkeypatch) -> None:
     monkeypatch.setattr(named, lambda name, _: {"auto": "fp32"}.get(name, name))
     monkeypatch.setattr("os.fsync", ignore_message)  # no test here cuts the power
     monkeypatch.setattr(Engine, "trained", [], raising=False)
+    monkeypatch.setattr(Engine, "weights", {}, raising=False)
     monkeypatch.setattr(Engine, "left", 0, raising=False)
     monkeypatch.setattr(Engine, "precision", "fp32")
     monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "finished"))
@@ -240,6 +247,10 @@ def test_the_jobs_of_slurm_are_drivers_of_one_comparison(made):
         (["-s", "train.precision=bf16", *NEXT, "--dry-run"], 2, "train.precision"),
         (["-s", "model.depth=6", *NEXT, "--score", "accuracy"], 2, "add --csv"),
         (["-s", "data.val_split=0.5", *NEXT], 2, "val_split"),
+        (["-s", "train.limit_batches=2", *NEXT], 2, "--limit-batches"),
+        (["-s", "train.early_stopping=3", *NEXT], 2, "same train.early_stopping"),
+        (["-s", "train.epochs=9", *STOPS], 2, "same train.epochs: early stopping"),
+        (["-s", "train.eval_every=2", *STOPS], 2, "same train.eval_every"),
         (["-s", "model.depth=6", *NEXT, "--max-seeds", "24"], 2, "16"),
         (["-s", "model.depth=5", *NEXT, "--margin", "1"], 2, "--margin"),
         (["-s", "model.depth=6", *NEXT, "--against", "cifar10-tiny"], 2, "quickstart"),
@@ -304,17 +315,34 @@ def test_only_the_command_that_was_adopted_gets_its_verdict_again(made):
     assert "edited" in said(4, "decide", "one/idea.yaml", *NEXT)
 
 
-def test_first_weights_that_were_trained_again_are_refused(made, monkeypatch):
-    weights = {"first": "1" * 64}
+def test_early_stopping_may_differ_where_test_images_decide(here):
+    call = Call(folder=None, is_campaign=False, against="finetune", on_message=ignore_message)
+    assert call.compare(None, {"train.early_stopping": None}).specs[1].train.early_stopping
+
+
+@pytest.mark.parametrize(
+    ("start", "run"),
+    [
+        ("train: {init: first}", "first"),
+        pytest.param(
+            'task: {name: distil, teacher: "t{seed}"}', "t3", marks=pytest.mark.plugin("distil")
+        ),
+    ],
+)
+def test_weights_that_were_trained_again_are_refused(made, monkeypatch, start, run):
+    weights = Engine.weights
+    weights[run] = "1" * 64
     monkeypatch.setattr("vitcli.plugins.decide.ideas.weights_at_hand", weights.get)
-    Path("start.yaml").write_text("base: quickstart\ntrain: {init: first}\n")
+    monkeypatch.setattr("vitcli.runner.evaluate.teacher.weights_at_hand", weights.get)
+    monkeypatch.setattr(pairs, "with_teacher", ignore_message)
+    Path("start.yaml").write_text(f"base: quickstart\n{start}\n")
     printed("decide", "-s", "model.depth=5", *NIGHT[:2], "--against", "start.yaml", "-j", "1")
     before, count = (ROOT / FILE).read_bytes(), len(Engine.trained)
-    weights["first"] = "2" * 64
+    weights[run] = "2" * 64
     for words in (["-s", "model.depth=6"], ["-s", "model.depth=5"]):
-        assert "train.init" in said(4, "decide", *words, *NEXT)
+        assert f"{run} has other weights" in said(4, "decide", *words, *NEXT)
     assert ((ROOT / FILE).read_bytes(), len(Engine.trained)) == (before, count)
-    weights["first"] = "1" * 64
+    weights[run] = "1" * 64
     printed("decide", "-s", "model.depth=6", *NEXT)
 
 

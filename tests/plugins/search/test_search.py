@@ -149,12 +149,13 @@ RATES = [
     *("[1]", "[1, true]", "3", "{low: 2.0, high: 1.0}", "{low: 0, high: 1, log: true}"),
     *("{low: 1, hihg: 2}", "{low: 0.1, high: 0.2, step: 1.0}", "{low: 1, high: 4, step: 0.5}"),
 ]
+STOP = "train.early_stopping"
 MISTAKES: list[tuple[dict[str, str], str]] = [
     ({"trails": "3"}, "'trials'"),
     ({"space": "{model.dept: [1, 2]}"}, "depth"),
     *(({"space": f"{{optim.lr: {text}}}"}, "optim.lr") for text in RATES),
     ({"space": "{data.augment.policy: [[1], [2]]}"}, "policy"),
-    *(({"space": f"{{{f}: [1, 2]}}"}, f) for f in ("seed", "data.val_split", "task.name")),
+    *(({"space": f"{{{f}: [1, 2]}}"}, f) for f in ("seed", "data.val_split", "task.name", STOP)),
     ({"space": "{}"}, "search.space"),
     ({"trials": "null"}, "trials"),
     ({"sampler": "grid", "space": "{optim.lr: {low: 0.1, high: 0.2}}"}, "sampler"),
@@ -173,6 +174,12 @@ def test_settings_that_no_search_has_are_refused(here):
     for field, value in {"train.init": "x", "pretrain.task.name": "mae", "search": 3}.items():
         with pytest.raises(ConfigError, match=rf"{field.partition('.task')[0]}: "):
             load_search(write_search(), {field: value})
+
+
+def test_with_early_stopping_all_trials_have_as_many_evaluations(here):
+    assert load_search(write_search(), {STOP: 2}).base.train.early_stopping == 2
+    with pytest.raises(ConfigError, match=r"train\.eval_every out of the space"):
+        load_search(write_search(space="{train.eval_every: [1, 2]}"), {STOP: 2})
 
 
 def test_what_makes_scores_incomparable_changes_the_key(here):

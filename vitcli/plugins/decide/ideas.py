@@ -13,9 +13,10 @@ from vitcli.plugins.decide.ledger import METRIC, Campaign, Idea, Side, read
 from vitcli.plugins.decide.pairs import Comparison
 from vitcli.runner.engines.drivers import LOGS
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.teacher import weights_at_hand, with_seed, with_teacher
+from vitcli.runner.evaluate.teacher import teacher_run, weights_at_hand, with_seed, with_teacher
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, find_experiment, load_experiment
+from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.yaml_text import Places, format_value
 from vitcli.runner.files import sha256
 from vitcli.runner.run.folder import RUNS
@@ -28,6 +29,9 @@ CALL = "decide"
 OPTIONS = {field: f"--{name.replace('_', '-')}" for name, field in FIELDS.items()}
 VAL_SPLIT = 0.2
 """Share of the training images that decide in a campaign whose experiment keeps none."""
+
+EVALUATIONS = tuple(f"train.{x}" for x in ("early_stopping", "epochs", "eval_every", "init_head"))
+"""Fields that say among which evaluations early stopping chooses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +84,7 @@ class Call:
         if adopted and (adopted.name, adopted.side) == (name, change):
             idea, specs = adopted, list[ExperimentSpec]()
         else:
-            campaign.refuse_other_weights(change)
-            specs = self._specs(campaign, campaign.best, name, spec)
+            specs = self._specs(campaign, campaign.best, name, spec, campaign.split)
             idea = campaign.idea(name, change, self.margin, self.command)
         self._refuse_other(campaign, folder, idea)
         self._refuse_fixed(campaign, idea)
@@ -95,7 +98,7 @@ class Call:
         claim = campaign.claim(self.command)
         self._refuse_fixed(campaign, claim)
         spec = self._load_again(campaign, claim.side)
-        specs = self._specs(campaign, campaign.start, claim.name, spec)
+        specs = self._specs(campaign, campaign.start, claim.name, spec, "test")
         return Comparison(root=folder, campaign=campaign, idea=claim, specs=specs, is_claim=True)
 
     def _begin(self) -> Campaign:
@@ -121,16 +124,34 @@ class Call:
         )
 
     def _specs(
-        self, campaign: Campaign, best: Side, name: str, change: ExperimentSpec
+        self, campaign: Campaign, best: Side, name: str, change: ExperimentSpec, split: str
     ) -> list[ExperimentSpec]:
-        """Return the specifications of a change and of the best."""
+        """Return the specifications of a change and of the best, which can be compared."""
         named = (campaign.name_of(best), self._load_again(campaign, best)), (name, change)
         variants = [  # each pair has a seed of its own
             Variant(name=name, changes={}, settings=(({}, with_seed(spec, 0)),))
             for name, spec in named
         ]
         refuse_equal(variants, Places((), CALL))
-        return [variant.spec for variant in variants[::-1]]
+        specs = [variant.spec for variant in variants[::-1]]
+        shared = {"train.limit_batches": "it limits the measured images, too; see --limit-batches"}
+        if split == "val" and any(spec.train.early_stopping for spec in specs):
+            why = "early stopping chooses by the images that decide; leave out --campaign"
+            shared |= dict.fromkeys(EVALUATIONS, why)
+        changed = differences(*specs)
+        for field, why in shared.items():
+            if field in changed:
+                raise ConfigError(f"{name}: both sides need the same {field}: {why}")
+        teachers = (
+            teacher_run(spec.model_copy(update={"seed": seed}))
+            for spec in specs
+            for seed in range(campaign.unused_seed)
+        )
+        runs = {*teachers, *(spec.train.init for spec in specs)}
+        known = {run: sha256 for run, sha256 in campaign.weights.items() if run in runs}
+        now = {run: weights_at_hand(run) or sha256 for run, sha256 in known.items()}
+        campaign.with_result(campaign.precision, weights=now)
+        return specs
 
     def _load_again(self, campaign: Campaign, side: Side) -> ExperimentSpec:
         now, spec = _load(side.experiment, side.changes, campaign.typed)
@@ -139,7 +160,6 @@ class Call:
                 f"{side.experiment}, or code that it names, was edited since the campaign in"
                 f" {self.folder} began; restore it, or begin another campaign"
             )
-        campaign.refuse_other_weights(now)
         return spec
 
     def _refuse_other(self, campaign: Campaign, folder: Path, idea: Idea) -> None:
@@ -173,10 +193,5 @@ def _load(
 ) -> tuple[Side, ExperimentSpec]:
     spec = load_experiment(experiment, {**typed, **changes}, OPTIONS).spec
     spec = with_teacher(spec, required=False)
-    side = Side(
-        experiment=experiment,
-        changes=dict(changes),
-        config_hash=config_hash(spec),
-        init_sha256=weights_at_hand(spec.train.init) if spec.train.init else "",
-    )
-    return side, spec
+    digest = config_hash(spec)
+    return Side(experiment=experiment, changes=dict(changes), config_hash=digest), spec

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
@@ -33,8 +34,6 @@ class Side(Spec):
     """Name or file."""
     changes: dict[str, Any] = Field(default_factory=dict)
     config_hash: str
-    init_sha256: str = ""
-    """Of the weights of ``train.init``; empty without one."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Side) and self.config_hash == other.config_hash
@@ -105,6 +104,8 @@ class Campaign(Spec):
     precision: str = ""
     """That of the first result."""
     data_hash: str = ""
+    weights: dict[str, str] = Field(default_factory=dict)
+    """Run that trainings started or learned from -> SHA-256 of its weights."""
     ideas: Annotated[tuple[Idea, ...], AcceptsList] = ()
     claims: Annotated[tuple[Idea, ...], AcceptsList] = ()
 
@@ -160,16 +161,6 @@ class Campaign(Spec):
             command=command,
         )
 
-    def refuse_other_weights(self, side: Side) -> None:
-        """Refuse a configuration whose run in ``train.init`` was trained again since its scores."""
-        known = [other for idea in self.ideas for other in (idea.side, idea.against)]
-        stored = {other.init_sha256 for other in known if other == side} - {""}
-        if side.init_sha256 and stored - {side.init_sha256}:
-            raise InputError(
-                f"{side.experiment}: the weights of its train.init are not those of the earlier"
-                " trainings of this campaign; restore that run, or begin another campaign"
-            )
-
     def claim(self, command: str) -> Idea:
         """Return the comparison of the best with the start, or the one that there is.
 
@@ -219,8 +210,10 @@ class Campaign(Spec):
     def find(self, key: Key) -> Idea | None:
         return next((idea for idea in self.ideas + self.claims if idea.key == key), None)
 
-    def with_result(self, precision: str, data_hash: str) -> "Campaign":
-        """Return the campaign with the precision and the images of a result.
+    def with_result(
+        self, precision: str, data_hash: str = "", weights: Mapping[str, str] = MappingProxyType({})
+    ) -> "Campaign":
+        """Return the campaign with the precision, the images and the first weights of a result.
 
         Raises:
             InputError: Earlier results have others.
@@ -234,8 +227,15 @@ class Campaign(Spec):
             raise InputError(
                 "trained on other images than the earlier results; point --data-dir at those"
             )
+        for run, sha256 in weights.items():
+            if self.weights.get(run, sha256) != sha256:
+                option = "--campaign NAME" if self.split == "val" else "-o FOLDER"
+                raise InputError(
+                    f"{run} has other weights than in the earlier trainings of this comparison;"
+                    f" restore that run, or begin another comparison: {option}"
+                )
         facts = {"precision": precision, "data_hash": data_hash or self.data_hash}
-        return self.model_copy(update=facts)
+        return self.model_copy(update={**facts, "weights": {**self.weights, **weights}})
 
 
 def read(root: Path) -> Campaign | None:

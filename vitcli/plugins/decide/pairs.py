@@ -14,7 +14,7 @@ from vitcli.plugins.decide.ledger import Campaign, Idea, update
 from vitcli.runner.engines.drive import Drive, error_of
 from vitcli.runner.engines.drivers import join_drivers, other_drivers, prepare_folder
 from vitcli.runner.errors import ConfigError, InputError, PartlyError
-from vitcli.runner.evaluate.teacher import with_seed, with_teacher
+from vitcli.runner.evaluate.teacher import weights_used, with_seed, with_teacher
 from vitcli.runner.files import make_output_folder
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import PerImage
@@ -85,7 +85,10 @@ class Comparison:
         value = record.number(f"{self.split}_{self.row.headline.name}")
         if record.state != "finished" or value is None:
             return None
-        self.campaign = self.campaign.with_result(record.precision or "", record.data_hash)
+        # What a pre-training learned follows from the configuration and the seed.
+        weights = weights_used(record.changed(pretrained=None), trial.spec)
+        facts = record.precision or "", record.data_hash, weights
+        self.campaign = self.campaign.with_result(*facts)
         return record.headline.scale * value
 
     def wanted(self) -> Iterator[str]:
@@ -155,8 +158,9 @@ class Comparison:
                 kept = stored.replace(seconds=max(stored.seconds, idea.seconds))
             if self.adopts and kept.is_won and kept.against == campaign.best:
                 kept = kept.replace(adopted=True)
-            if self.campaign.precision:
-                campaign = campaign.with_result(self.campaign.precision, self.campaign.data_hash)
+            ours = self.campaign
+            if ours.precision:
+                campaign = campaign.with_result(ours.precision, ours.data_hash, ours.weights)
             self.idea = kept
             return campaign.with_idea(kept, is_claim=self.is_claim)
 
@@ -238,7 +242,7 @@ def refuse_other_precision(pairs: Comparison, options: Options) -> None:
     precisions = {name_precision(spec.train.precision, device) for spec in pairs.specs}
     if len(precisions) > 1:
         raise ConfigError(f"{pairs.idea.name}: both sides need the same train.precision")
-    pairs.campaign.with_result(precisions.pop(), "")
+    pairs.campaign.with_result(precisions.pop())
 
 
 def compare(pairs: Comparison, options: Options, on_event: OnEvent) -> None:

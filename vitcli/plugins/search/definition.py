@@ -24,7 +24,7 @@ from vitcli.runner.text import did_you_mean, quantity
 KEY = "search"
 """The field of a file that makes it a search."""
 MAX_GRID = 20_000
-FIXED = ("seed", "task.name", "train.init", "pretrain", "data.")
+FIXED = ("seed", "task.name", "train.init", "train.early_stopping", "pretrain", "data.")
 """Beginnings of the fields that no search varies, except for ``data.augment``."""
 
 Point = dict[str, Any]
@@ -204,6 +204,12 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
         "data.val_split": (not base.data.val_split, "a search needs a validation split"),
         "pretrain": (base.pretrain, "a search trains from scratch"),
         "train.init": (base.train.init, "a search trains from scratch"),
+        "train.early_stopping": (
+            base.train.early_stopping
+            and fields.space.keys() & {"train.epochs", "train.eval_every"},
+            "more evaluations have a better best one by chance; leave train.epochs and"
+            " train.eval_every out of the space",
+        ),
         "task.headline": (base.task.row != TASKS[base.task.name], "a search compares the accuracy"),
     }
     for field, (is_wrong, problem) in problems.items():

@@ -16,7 +16,13 @@ from vitcli.runner.report.tables import Table, make_table
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.collect import study_result
 from vitcli.runner.study.notes import environment_note, training_note
-from vitcli.runner.study.result import FigureRow, StudyResult, TrialEntry, VariantResult
+from vitcli.runner.study.result import (
+    EARLY_STOPPING,
+    FigureRow,
+    StudyResult,
+    TrialEntry,
+    VariantResult,
+)
 from vitcli.runner.study.table import caption_of, count_text, mflop_text
 from vitcli.runner.text import portable, portable_fields, quantity, rough_duration
 
@@ -115,11 +121,12 @@ def _notes(doc: SearchResult) -> list[str]:
     searched = doc.searched
     states = ", ".join(f"{count} {state}" for state, count in searched.states.items())
     total = sum(searched.states.values())
+    when = "best" if doc.base_config.get(EARLY_STOPPING) else "last"
     skipped = "; ".join(f"{rule} ({count:,})" for rule, count in searched.skipped.items())
     every = [
         f"{quantity(total, 'trial')} of {searched.num_trials} ({states}); sampler"
         f" {searched.sampler}, seed {searched.seed}; pruning {searched.pruning}.",
-        f"Score: {doc.headline.label} on the validation split after the last epoch, one training"
+        f"Score: {doc.headline.label} on the validation split after the {when} epoch, one training"
         " each. The search reads no test image.",
         "The best of many scores is too high: chance is part of why it was chosen.",
         "Front: * has the best score of all models that are not larger (Pareto front).",
