@@ -49,7 +49,7 @@ def take_fold(
     is_test = divide(linked, digests, images.labels.tolist(), folds, number) == part
     equal = _groups(digests, _pairs_in_groups(images, groups))
     sizes = np.bincount(linked)
-    has_lost = (sizes * (sizes - 1) // 2).sum() > MOST_ALIKE
+    has_lost = len(images) <= MOST_COMPARED and (sizes * (sizes - 1) // 2).sum() > MOST_ALIKE
     if has_lost or (unlinked and linked.max() < equal.max()):  # earlier versions divided otherwise
         data = replace(data, data_hash=sha256(repr((data.data_hash, unlinked)).encode()))
     unused = "" if with_test else f"; the {quantity(len(data.test), 'test image')} are not used"
