@@ -53,6 +53,11 @@ class Metric:
         """Return the unit of a difference between two values; for percent, percentage points."""
         return "percentage points" if self.unit == "%" else self.unit or f"units of {self.label}"
 
+    @property
+    def counts_right(self) -> bool:
+        """Return whether it is the share of images that are right: a binomial share."""
+        return self.per_image == ACCURACY.per_image
+
     def text(self, value: float, digits: int | None = None) -> str:
         """Return the value as displayed text, such as ``71.51 %``."""
         number = f"{self.scale * value:.{self.digits if digits is None else digits}f}"

@@ -9,6 +9,7 @@ import torch
 
 import vitcli
 from tests.test_api import refusal
+from vitcli.plugins.decide import pairs
 
 DIFFERENCES = [0.8, 1.1, 0.9, 1.3, 0.7]
 SCORES = [70.1, 70.3, 70.2, 70.6, 70.0]
@@ -39,6 +40,7 @@ def test_differences_may_come_in_any_list(given):
         (["a", "b"], {}, "list: must be a list"),
         ([1j], {}, "1j"),
         ([1.0, None], {}, "not a finite number"),
+        ([2e-10, 0.0, 1e-10, 3e-10], {}, "smaller unit"),
         (DIFFERENCES, {"max_seeds": 4}, "5 to 64 pairs, not at 4"),
         (DIFFERENCES, {"max_seeds": 65}, "5 to 64 pairs, not at 65"),
         (DIFFERENCES, {"max_seeds": 8.5}, "max_seeds 8.5"),
@@ -52,6 +54,15 @@ def test_differences_may_come_in_any_list(given):
 def test_numbers_and_options_that_mean_something_else_are_refused(here, given, choices, message):
     assert message in refusal(vitcli.decide, given, **choices)
     assert not [*here.iterdir()]
+
+
+def test_the_folder_of_the_data_may_be_a_text(here, monkeypatch):
+    asked: list[str] = []
+    monkeypatch.setattr(
+        pairs, "compare", lambda _, options, report: asked.append(options.request()["data_dir"])
+    )
+    vitcli.decide({"model.depth": 3}, "quickstart", data_dir="mine")
+    assert asked == [str(here / "mine")]
 
 
 def train(seed, *, gain=0.0, worst=None):

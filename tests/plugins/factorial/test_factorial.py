@@ -188,9 +188,10 @@ def test_a_diverged_cell_counts_as_chance_or_is_left_out():
     other = doc.replace(data="imagefolder:mine")
     assert frozenset({"one-head"}) not in cell_scores(other)
     assert build_effects(other).rows == (), "three of four cells cannot tell effects apart"
-    lower = {"score": "error", "unit": "%", "digits": 2, "higher_is_better": False}
-    origin = Origin(file="", sha256="", reading="", **lower)
-    assert chance_score(doc.replace(origin=origin)) is None
+    for score, is_higher in (("error", False), ("mean_average_precision", True)):
+        written = {"score": score, "unit": "%", "digits": 2, "higher_is_better": is_higher}
+        origin = Origin(file="", sha256="", reading="", **written)
+        assert chance_score(doc.replace(origin=origin)) is None
 
 
 def spread(score):

@@ -191,6 +191,11 @@ def test_the_headline_of_own_code_is_known_without_the_code():
     for wrong in ("rmse", {"name": "rmse"}, stated | {"digits": 10**6, "higher_is_better": True}):
         change(headline=wrong)(run.path / "meta.json")
         assert read_record(run).headline.name == "accuracy"
+    config = run.path / "config.yaml"
+    config.write_text(config.read_text().replace("code: {}", "code: {mine.py: '00'}"))
+    config.write_text(config.read_text().replace("name: classify", "name: mine"))
+    change(headline=percent | {"name": "score"})(run.path / "meta.json")
+    assert read_record(run).headline.unit == "%", "what stands for an unknown one has this name"
 
 
 def test_an_entry_of_a_document_and_a_saved_trial_are_read_back():

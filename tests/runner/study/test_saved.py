@@ -11,17 +11,19 @@ import numpy as np
 import pytest
 
 from tests.cli.commands import printed, vitcli
+from tests.own_code import forget
 from tests.plugin_rows import of_task
-from tests.runner.study.trials import LINES, ROOT, fabricate, save_all, states, write_study
-from vitcli.core.spec.task import DEFAULT_TASK
+from tests.runner.study.trials import LINES, ROOT, STUDY, fabricate, save_all, states, write_study
+from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.engines import drive
 from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.weights import start_sha256
+from vitcli.runner.experiment import own_code
 from vitcli.runner.files import commit, sha256, to_hashed_json
 from vitcli.runner.run import store
 from vitcli.runner.run.folder import find_run
-from vitcli.runner.run.record import saved_record
+from vitcli.runner.run.record import metric_facts, saved_record
 from vitcli.runner.run.store import read_lines, read_store
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import Study, load_study
@@ -29,8 +31,10 @@ from vitcli.runner.study.plan import Options, plan_study, saved_for_training
 from vitcli.runner.study.run import run_study, save_results
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
+from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import read_document, to_json
 
+__all__ = ["forget"]
 ONE = "base: quickstart\nseeds: [0]\nvariants: {full: {}}\n"
 
 
@@ -150,6 +154,49 @@ def test_a_study_of_saved_trials_alone_is_a_study(study, monkeypatch):
     assert "mine" in vitcli("runs", "ls")[2]
     printed("runs", "rm", "mine", "--yes")
     assert not ROOT.exists()
+
+
+OWN = """
+from torch import nn
+from vitcli.core.metric import METRICS, Metric
+from vitcli.parts import objective
+@objective(headline=%s)
+def own(logits, targets):
+    return nn.functional.cross_entropy(logits, targets)
+"""
+
+
+@pytest.mark.parametrize(
+    ("headline", "has_images"),
+    [
+        ("METRICS['accuracy']", True),
+        ("METRICS['balanced_accuracy']", False),
+        ("Metric(name='psnr', label='PSNR')", False),
+    ],
+)
+def test_saved_trials_of_an_own_objective_say_what_its_runs_say(here, headline, has_images):
+    Path("own.py").write_text(OWN % headline)
+    own = "base: quickstart\ncode: [own.py]\ntask: {name: own}\n"
+    Path("own.yaml").write_text(own)
+    own_code.state.typed |= {"own.yaml", "mine.yaml"}
+    study = write_study(STUDY.replace("base: quickstart\n", own))
+    metric = TASKS["own"].headline
+    for (variant, gain), seed in itertools.product({"full": 0, "no-norm": 0.25}.items(), (0, 1)):
+        score = 0.5 + seed / 100 - gain
+        fabricate(
+            variant,
+            seed,
+            score if has_images else 0.7,
+            experiment="own.yaml",
+            meta={"headline": metric_facts(metric)},
+            result={"test_accuracy": None, f"test_{metric.name}": score},
+        )
+    whole = read_results(study, ROOT)
+    assert [bool(row.contrast) for row in whole.rows] == [False, has_images]
+    assert compare(whole)[1].difference == pytest.approx(-0.25 * metric.scale)
+    save_all(study)
+    shutil.rmtree(ROOT)
+    assert read_results(study, ROOT, (), SavedTrials(SAVED)) == whole
 
 
 def accuracies() -> dict[str, float | None]:

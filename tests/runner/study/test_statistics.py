@@ -14,7 +14,8 @@ from scipy import stats
 
 from tests.fabricated_study import cell, make_reference, make_study, make_trial, studies
 from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
-from vitcli.core.metric import ACCURACY, METRICS
+from vitcli.core.metric import ACCURACY
+from vitcli.core.spec.task import TASKS
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.run.record import State
@@ -280,13 +281,20 @@ def test_a_diverged_trial_takes_the_p_and_asks_for_no_more_seeds(where):
 
 
 @pytest.mark.parametrize(
-    ("source", "reason"),
-    [("", "the predictions are not at hand"), ("own.py", "accuracy, an own metric, has no number")],
+    ("per_image", "reason"),
+    [
+        (ACCURACY.per_image, "the predictions are not at hand"),
+        (None, "accuracy has no number for each test image"),  # as of mAP or a balanced accuracy
+    ],
 )
-def test_the_note_says_why_intervals_leave_out_the_test_images(monkeypatch, source, reason):
-    monkeypatch.setitem(METRICS, "accuracy", dataclasses.replace(ACCURACY, source=source))
-    doc = make_study({"base": [0.5, 0.6, 0.7], "less": [0.4, 0.6, 0.6]})
-    assert f"because {reason}" in notes(doc, compare(doc))["difference"]
+def test_notes_say_of_the_test_images_what_the_metric_allows(monkeypatch, per_image, reason):
+    row = TASKS["classify"]
+    headline = dataclasses.replace(ACCURACY, per_image=per_image)
+    monkeypatch.setitem(TASKS, "classify", dataclasses.replace(row, headline=headline))
+    doc = make_study({"base": [0.5, 0.6, 0.7], "less": [0.4, 0.6, 0.6]}).replace(num_test=100)
+    said = notes(doc, compare(doc))
+    assert f"because {reason}" in said["difference"]
+    assert ("sampling" in said) == (per_image is not None), "the formula is that of a share"
 
 
 def evidence(low: float, high: float, p: float | None = None, **fields: Any) -> RowStatistics:

@@ -1,7 +1,6 @@
 """The trainings of a comparison: pair after pair, until there is a verdict."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -17,7 +16,6 @@ from vitcli.runner.errors import ConfigError, InputError, PartlyError
 from vitcli.runner.evaluate.teacher import weights_used, with_seed, with_teacher
 from vitcli.runner.files import make_output_folder
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.definition import Trial, hashed_trial
 from vitcli.runner.study.images import contrast, join
@@ -89,7 +87,7 @@ class Comparison:
         weights = weights_used(record.changed(pretrained=None), trial.spec)
         facts = record.precision or "", record.data_hash, weights
         self.campaign = self.campaign.with_result(*facts)
-        return record.headline.scale * value
+        return self.row.headline.scale * value
 
     def wanted(self) -> Iterator[str]:
         """Return the folders of the trainings without a result, in the order of their seeds."""
@@ -123,17 +121,10 @@ class Comparison:
             return None
         metric = self.row.headline
         ours, theirs = (
-            join({trial.spec.seed: self._images(trial) for trial in side}, metric)
+            join({trial.spec.seed: self.record(trial).images for trial in side}, metric)
             for side in zip(*self.pairs()[:count], strict=True)
         )
         return image_variance(contrast(ours, theirs, metric), count)
-
-    def _images(self, trial: Trial) -> PerImage | None:
-        record = self.record(trial)
-        if record.images is None:  # a record knows own objectives only by what their run states
-            with suppress(OSError, ValueError):
-                return record.changed(known_spec=trial.spec).read_images()
-        return record.images
 
     @property
     def notes(self) -> list[str]:

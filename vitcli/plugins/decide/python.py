@@ -19,6 +19,8 @@ from vitcli.runner.text import Listener, quantity
 
 CALL = "vitcli.decide"
 SCORES = "scores.json"
+SMALL = 1e-6
+"""The rule takes differences that vary by less than 1e-9 for equal ones."""
 Train = Callable[[int], float]
 
 
@@ -64,12 +66,15 @@ def differences_of(change: Any) -> list[float]:
         if isinstance(change, bytes | Set):
             raise TypeError
         values = [plain(value, CALL) for value in change]
-        return [math.nan if value is None else float(value) for value in values]
+        differences = [math.nan if value is None else float(value) for value in values]
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"{CALL}: {type(change).__name__}: must be a list of differences, one number a pair, or"
             " a function, fields or an experiment"
         ) from error
+    if any(differences) and all(abs(difference) < SMALL for difference in differences):
+        raise ConfigError(f"{CALL}: all differences are below {SMALL:g}; write a smaller unit")
+    return differences
 
 
 def of_experiments(
@@ -81,6 +86,7 @@ def of_experiments(
     max_seeds: int | None = None,
     margin: float | None = None,
     campaign: str | None = None,
+    data_dir: str | Path | None = None,
     **options: Any,
 ) -> rule.Decision:
     from vitcli.plugins.decide.ideas import Call
@@ -104,7 +110,8 @@ def of_experiments(
     is_fields = isinstance(change, Mapping)
     pairs = call.compare(None if is_fields else str(change), plain(change) if is_fields else {})
     if not pairs.idea.is_final:
-        chosen = Options(**options, command=call.command)
+        place = Path(data_dir) if data_dir else None
+        chosen = Options(**options, data_dir=place, command=call.command)
         compare(pairs, chosen, reporter(on_message, pairs.row))
     for note in pairs.notes:
         on_message(f"note: {note}")

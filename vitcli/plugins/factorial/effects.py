@@ -127,8 +127,7 @@ def chance_score(doc: StudyResult) -> float | None:
     """Return the accuracy of guessing in percent; None if the number of classes is not known."""
     known = CATALOGUE[doc.data].info.class_names if doc.data in CATALOGUE else ()
     classes = doc.base_config.get("model.num_classes", len(known))
-    is_share = doc.headline.unit == "%" and doc.headline.higher_is_better
-    return 100 / classes if classes and is_share else None
+    return 100 / classes if classes and doc.headline.counts_right else None
 
 
 def effects_of(doc: StudyResult) -> tuple[Effect, ...]:

@@ -491,9 +491,15 @@ def as_record(value: Any) -> Any:
     return RunRecord(result=numbers, **known)
 
 
-def saved_record(value: Mapping[str, Any], config: Mapping[str, Any], source: str) -> RunRecord:
+def saved_record(
+    value: Mapping[str, Any],
+    config: Mapping[str, Any],
+    source: str,
+    spec: ExperimentSpec | None = None,
+) -> RunRecord:
     """Return the record in a saved trial; ``config`` are its changed fields, dotted.
 
+    ``spec`` is its whole configuration, if it is known: only this says what an own task measures.
     A value that vitcli does not write is a ValueError.
     """
     result = dict(value["result"])
@@ -515,6 +521,7 @@ def saved_record(value: Mapping[str, Any], config: Mapping[str, Any], source: st
         sessions=tuple(map(Session.model_validate, value["sessions"])),
         inexact=["a saved trial"] if value.get("is_inexact") else [],
         config={"task": {"name": config.get("task.name", DEFAULT_TASK)}},
+        known_spec=spec,
         source=source,
     )
 
@@ -812,7 +819,7 @@ def _task_row(config: Mapping[str, Any]) -> TaskRow:
 def with_headline(row: TaskRow, meta: Mapping[str, Any]) -> TaskRow:
     """Return the row of a task with the headline that a run of own code states."""
     headline = stated_metric(meta.get("headline"))
-    if headline is None or headline.name == row.headline.name:
+    if headline is None or (headline.name == row.headline.name and row.headline is not UNKNOWN):
         return row
     return replace(row, headline=headline)
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from vitcli.core.spec import ExperimentSpec
 from vitcli.runner import files
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.predictions import MAX_BYTES, Arrays, PerImage, per_image, read_outputs
@@ -82,10 +83,10 @@ class Entry:
             raise ValueError("its predictions do not match their hash")
         return arrays
 
-    def check(self, source: str = "") -> RunRecord:
+    def check(self, source: str = "", spec: ExperimentSpec | None = None) -> RunRecord:
         """Return the trial, of a store of this name, after checking numbers and predictions."""
         with _errors_name(self.place):
-            record = saved_record(self.value["record"], self.value["config"], source)
+            record = saved_record(self.value["record"], self.value["config"], source, spec)
             _check_numbers(record)
             if record.state == "diverged":
                 return record

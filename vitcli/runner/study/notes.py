@@ -4,7 +4,6 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from vitcli.core.metric import metric_of
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.study.result import EARLY_STOPPING, MIN_PAIRS, StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, num_tests, sampling_error
@@ -107,9 +106,8 @@ def _differences(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
 
 def _without_images(doc: StudyResult) -> str:
     """Return why intervals do not count the chance of the test images."""
-    metric = metric_of(doc.headline.name)
-    if not doc.origin and (metric is None or metric.source):
-        return f"{doc.headline.label}, an own metric, has no number for each test image"
+    if not doc.origin and doc.headline.per_image is None:
+        return f"{doc.headline.label} has no number for each test image"
     return "the predictions are not at hand"
 
 

@@ -59,7 +59,7 @@ class SavedTrials:
         entries.sort(key=lambda entry: entry.value["study"] != study)
         for entry in entries:
             if entry.place not in self._checked:
-                self._checked[entry.place] = entry.check(str(self.folder))
+                self._checked[entry.place] = entry.check(str(self.folder), trial.spec)
         return [self._checked[entry.place] for entry in entries]
 
     def find_matches(

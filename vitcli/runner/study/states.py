@@ -1,6 +1,7 @@
 """The state of every trial, from its own folder or from a saved trial. No torch."""
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,14 +83,18 @@ def trial_state(trial: Trial, run: RunDir, threads: int, split: str = "test") ->
     if not record.has_result:
         return trial_without_result(trial, record.state, record.reason)
     place = run.path / "predictions.npz"
-    images = None
-    if record.state == "finished" and split == "test":
+    images, has_images = None, record.state == "finished" and split == "test"
+    if has_images:
         try:
             images = record.read_images()
         except FileNotFoundError:
             return trial_without_result(trial, "stale", f"its {place.name} is missing")
         except ValueError as error:
             return trial_without_result(trial, "stale", f"its {place.name}: {error}")
+    if record.known_spec is None:  # it has own code, which the study has loaded
+        record = record.changed(known_spec=trial.spec)
+        with suppress(ValueError):  # an own objective may store something else than it counts
+            images = record.read_images() if has_images else None
     return record.changed(
         name=trial.folder,
         metrics=[],

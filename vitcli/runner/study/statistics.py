@@ -279,7 +279,7 @@ def _is_valid(row: VariantResult, doc: StudyResult) -> bool:
 def sampling_error(doc: StudyResult) -> float | None:
     """Return 1.96 sqrt(a (1 - a) / num_test) of the baseline's accuracy a, in points."""
     baseline = _describe_row(doc.rows[0], doc).score_mean if doc.rows else None
-    if baseline is None or not doc.num_test or doc.headline.unit != "%":
+    if baseline is None or not doc.num_test or not doc.headline.counts_right:
         return None
     share = baseline / 100
     z = special.ndtri(1 - ALPHA / 2)
