@@ -174,15 +174,19 @@ def test_a_run_of_a_version_that_divided_pictures_otherwise_keeps_its_pictures(
     assert "different test pictures" not in vitcli("runs", "diff", "whole", "after")[1]
 
 
-def test_a_run_is_measured_on_the_new_pictures_that_it_has_not_learned(photos):
-    old = sides("old")
+@pytest.mark.parametrize("words", [(), ("-s", "data.folds=4")])
+def test_a_run_is_measured_on_the_new_pictures_that_it_has_not_learned(photos, words):
+    run = "folds" if words else "old"
+    if words:
+        train("photos", run, *words)
+    old = sides(run)
     for seed, name in enumerate(("cat", "dog")):
         add(photos / name / "new", 15, np.random.default_rng(seed + 9))
     contents = dict(names_of(photos))
-    _, out, talk = vitcli("eval", "old")
+    _, out, talk = vitcli("eval", run)
     assert "40 of 70 pictures stay" in talk
     assert "was trained on other images" in out
-    data = load_trained_run("old").data
+    data = load_trained_run(run).data
     tested = {contents[name] for name in data.test.names}
     assert {content for content, side in old.items() if side == "test"} < tested
     assert not tested & {content for content, side in old.items() if side != "test"}

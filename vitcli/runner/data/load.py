@@ -40,7 +40,7 @@ def load_data(
     With ``data.folds``, the test images are the part of ``seed``, the seed of the run. ``extras``
     are the rows of ``EXTRAS`` that the task reads beside the pictures of a folder. What is wrong
     with other rows, such as a sound that belongs to no picture, is only noted. ``kept`` maps the
-    contents of own pictures to the sides that they keep, see split.json; folds keep none.
+    contents of own pictures to the sides that they keep, see split.json.
 
     If ``data_dir`` is given, only this folder is searched, or takes the place of the one that
     ``imagefolder:PATH`` or another path names. Otherwise ``VITCLI_DATA`` is searched,
@@ -73,7 +73,10 @@ def load_data(
 
         if seed is None:
             raise ValueError("data.folds: the part to test on depends on the seed of the run")
-        data, note = take_fold(data, spec.folds, seed, with_test=with_test, groups=groups)
+        known = {name: kept[content] for name, content in data.contents.items() if content in kept}
+        data, sides, note = take_fold(
+            data, spec.folds, seed, with_test=with_test, groups=groups, known=known
+        )
         on_message(f"{printable(spec.name)}: {note}")
     data = _finish(spec, data, printable(str(data_dir or spec.name)))
     if spec.val_split and data.val is None:
