@@ -9,6 +9,7 @@ from torch import nn
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
+from vitcli.core.spec.data import READ_FIELDS
 from vitcli.core.spec import FAMILIES, GENERATED, DataSpec, ExperimentSpec
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.find import is_offline, own_path
@@ -42,10 +43,14 @@ class Candidate:
 
     def preprocessing(self, asked: DataSpec, changes: Mapping[str, Any]) -> DataSpec:
         """Return the data as this model reads them: all training images, in its size and scale."""
-        mine = self.spec.data
-        fields = {"resize": self.spec.model.img_size, "mean": mine.mean, "std": mine.std}
-        own = {"fit": self.fit(changes)} if own_path(asked.name) else {}
-        return asked.replace(**fields, **own, folds=None)
+        mine, size = self.spec.data, self.spec.model.img_size
+        fields: dict[str, Any] = {"resize": size, "mean": mine.mean, "std": mine.std}
+        if own_path(asked.name):
+            fields |= {
+                name: getattr(asked if f"data.{name}" in changes else mine, name)
+                for name in READ_FIELDS
+            }
+        return asked.replace(**fields, folds=None)
 
     @property
     def encoder(self) -> ImageModel:
