@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.spec.data import READ_FIELDS
 from vitcli.core.spec import FAMILIES, GENERATED, DataSpec, ExperimentSpec
+from vitcli.core.spec.data import READ_FIELDS
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.find import is_offline, own_path
 from vitcli.runner.errors import InputError, UserError
@@ -19,7 +18,7 @@ from vitcli.runner.experiment.build import encoder_of
 from vitcli.runner.experiment.family import split_published
 from vitcli.runner.run.folder import RunDir, bundled_models, find_run, list_runs
 from vitcli.runner.run.record import read_record
-from vitcli.runner.run.split import read_sides
+from vitcli.runner.run.split import labelled_runs, read_sides
 from vitcli.runner.text import Listener, size_text
 
 
@@ -60,25 +59,21 @@ class Candidate:
         """Return whether it, or a run that it started from, was trained on the labels of these
         training images; None if the runs do not say which pictures they learned from.
         """
-        run, later = self.run, list[Path]()
-        while run is not None and run.path not in later:
-            try:
-                spec = run.spec()
-                if spec.task.row.uses_labels:
-                    sides = read_sides(run) if data.contents else None
-                    if read_record(run).data_hash == data.data_hash:
-                        return True
-                    if sides is not None:  # also of the runs that this one started from
-                        return any(sides.get(data.contents[n]) == "train" for n in data.train.names)
-                    if spec.data.name == data.name:
-                        return True
-                    if data.contents and own_path(spec.data.name):
-                        return None
-                later.append(run.path)
-                init = spec.train.init
-                run = None if init is None or split_published(init) else find_run(init)
-            except UserError:
-                return None
+        try:
+            for run in labelled_runs(self.run) if self.run else ():
+                if run is None:
+                    return None
+                sides, name = read_sides(run) if data.contents else None, run.spec().data.name
+                if read_record(run).data_hash == data.data_hash:
+                    return True
+                if sides is not None:  # also of the runs that this one started from
+                    return any(sides.get(data.contents[n]) == "train" for n in data.train.names)
+                if name == data.name:
+                    return True
+                if data.contents and own_path(name):
+                    return None
+        except UserError:
+            return None
         return False
 
 
