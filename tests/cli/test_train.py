@@ -13,7 +13,7 @@ from PIL import Image
 from tests.cli.commands import document, printed, said, vitcli
 from tests.stopping import stop_after
 from vitcli.runner.data.catalogue import CATALOGUE
-from vitcli.runner.run.folder import list_runs
+from vitcli.runner.run.folder import RunDir, list_runs
 
 
 def error_of(talk: str) -> str:
@@ -28,6 +28,21 @@ def test_changes_go_to_a_folder_of_their_own_and_a_name_is_a_folder(tiny):
     _, out, talk = vitcli("train", tiny, "--name", "my pets", *brief)
     assert ("runs/my pets" in out, "vitcli eval 'my pets'" in out + talk) == (True, True)
     printed("train", tiny, "--name", "my pets", *brief, "--resume", "auto")
+
+
+def test_the_run_of_init_says_how_pictures_are_read_unless_that_is_typed(tiny, copy_of_run):
+    changes = {"train.epochs": 1, "data.resize": 12, "data.fit": "pad", "data.levels": [0, 999]}
+    copy_of_run(Path("runs/old"), changes)
+    Path("tuned.yaml").write_text(
+        "base: tiny.yaml\ndata: {resize: 8, mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}\n"
+        "train: {init: another}\n"
+    )
+    words = ["train", "tuned.yaml", "--init", "old", "--dry-run"]
+    old, new = RunDir(Path("runs/old")).spec(), document(*words)["config"]["data"]
+    assert (new["resize"], new["fit"], new["levels"]) == (12, "pad", [0, 999])
+    assert tuple(new["mean"]) == old.data.mean != (0.5, 0.5, 0.5)
+    typed = document(*words, "-s", "data.resize=16", "--fit", "stretch")["config"]["data"]
+    assert (typed["resize"], typed["fit"]) == (16, "stretch")
 
 
 def test_the_next_command_works_as_it_stands(tiny, here, monkeypatch):

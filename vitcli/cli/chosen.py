@@ -32,10 +32,12 @@ def adopt_model(
     """Return changes with the run of ``--init`` and with the model that it fits; and the run.
 
     An experiment that starts from weights itself takes model, size of the pictures and
-    normalisation from those of ``--init``, unless they are set in the command. Published weights,
-    such as ``timm:NAME``, are a model and no run.
+    normalisation from those of ``--init``, and for own pictures how files are read, unless they are
+    set in the command. Published weights, such as ``timm:NAME``, are a model and no run.
     """
     from vitcli.core.spec import FAMILIES
+    from vitcli.core.spec.data import READ_FIELDS
+    from vitcli.runner.data.find import own_path
     from vitcli.runner.experiment.config import STATISTICS, load_experiment
     from vitcli.runner.experiment.family import split_published
     from vitcli.runner.run.folder import find_run
@@ -57,11 +59,15 @@ def adopt_model(
     source = find_run(asked)
     base, theirs = load_experiment(name, others, options).spec, source.spec()
     taken: dict[str, Any] = {"train.init": source.name}
-    if base.train.init and tensor_fields(base.model) != tensor_fields(theirs.model):
+    if base.train.init in (None, source.name):
+        return taken | others, source
+    are_own = own_path(base.data.name) and own_path(theirs.data.name)
+    read = (*STATISTICS, *READ_FIELDS) if are_own else STATISTICS
+    taken |= {f"data.{field}": getattr(theirs.data, field) for field in read}
+    taken |= {"data.resize": theirs.model.img_size}
+    if tensor_fields(base.model) != tensor_fields(theirs.model):
         fields = {"family": theirs.model.family} | tensor_fields(theirs.model)
         taken |= {f"model.{field}": value for field, value in fields.items()}
-        taken |= {f"data.{field}": getattr(theirs.data, field) for field in STATISTICS}
-        taken |= {"data.resize": theirs.model.img_size}
         height, width = theirs.model.img_size or (0, 0)
         say(f"the model is that of {source.name}: {theirs.model.family}, {height}x{width} pixels")
     return taken | others, source

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.cli.commands import said, vitcli
+from tests.plugin_rows import of
 from tests.runner.data.conftest import add
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data import cache, folds, picture_reader
@@ -73,11 +74,22 @@ def grow(photos: Path) -> Path:
     return new
 
 
-def test_old_pictures_stay_in_their_split_and_new_ones_are_divided(photos):
-    old = sides("old")
+@pytest.mark.parametrize(
+    "between",
+    [
+        (),
+        ("--data", "shapes", "--limit-batches", "1"),
+        *of("mae", ("--data", "imagefolder:photos", "-s", "task.name=mae")),
+    ],
+)
+def test_old_pictures_stay_in_their_split_and_new_ones_are_divided(photos, between):
+    """Also after another training, of other images or without labels."""
+    old, first = sides("old"), "between" if between else "old"
     assert Counter(old.values()) == {"train": 26, "test": 8, "val": 6}
+    if between:
+        said(0, "train", "tiny.yaml", *between, "--init", "old", "--name", first)
     grow(photos)
-    talk = train("new", "new", "--init", "old")
+    talk = train("new", "new", "--init", first)
     assert "40 of 86 pictures stay" in talk
     assert "46 new ones are divided" in talk
     assert "learned from" not in talk
@@ -174,17 +186,19 @@ def test_a_run_of_a_version_that_divided_pictures_otherwise_keeps_its_pictures(
     assert "different test pictures" not in vitcli("runs", "diff", "whole", "after")[1]
 
 
-def test_a_run_is_measured_on_the_new_pictures_that_it_has_not_learned(photos):
-    old = sides("old")
+@pytest.mark.parametrize("words", [(), ("-s", "data.folds=4")])
+def test_a_run_is_measured_on_the_new_pictures_that_it_has_not_learned(photos, words):
+    run = "folds" if words else "old"
+    if words:
+        train("photos", run, *words)
+    old = sides(run)
     for seed, name in enumerate(("cat", "dog")):
         add(photos / name / "new", 15, np.random.default_rng(seed + 9))
     contents = dict(names_of(photos))
-    _, out, talk = vitcli("eval", "old")
+    _, out, talk = vitcli("eval", run)
     assert "40 of 70 pictures stay" in talk
     assert "was trained on other images" in out
-    data = load_trained_run("old").data
-    (held,) = [line for line in talk.splitlines() if "held out for testing" in line]
-    assert f"{len(data.test)} of its " in held
+    data = load_trained_run(run).data
     tested = {contents[name] for name in data.test.names}
     assert {content for content, side in old.items() if side == "test"} < tested
     assert not tested & {content for content, side in old.items() if side != "test"}
@@ -220,7 +234,7 @@ def to_splits(photos: Path) -> None:
             shutil.copy(path, place)
 
 
-CASES = ("folds", "test folder", "trained before", "no record", "same folder")
+CASES = ("folds", "test folder", "trained before", "no record", "no run", "same folder")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -231,13 +245,19 @@ def test_a_training_says_what_its_weights_learned_before(photos, case):
         words = ["-s", "data.folds=4", "-s", "data.val_split=0"]
     elif case in ("no record", "same folder"):
         Path("runs/old/split.json").unlink()
+    elif case == "no run":
+        first = "between"
+        words = ["--data", "shapes", "--limit-batches", 1, "--init", "old", "--name", first]
+        said(0, "train", "tiny.yaml", *words)
+        shutil.rmtree("runs/old")
+        words = []
     else:
         to_splits(photos)
         new = Path("split")
     if case == "trained before":  # the run between has not seen the pictures of the test folder
         train("split/train", first := "between", "--init", "old")
     talk = train(str(new), "new", "--init", first, *words)
-    expected = "old does not say which pictures it learned from" if case == "no record" else ""
+    expected = "does not say which pictures it learned from" if case.startswith("no ") else ""
     if case in ("folds", "test folder", "trained before"):
         spec = DataSpec(name=f"imagefolder:{new}", folds=4 if case == "folds" else None)
         data = load_data(spec, seed=0)

@@ -184,6 +184,8 @@ def _as_levels(value: Any) -> Any:
 
 DEPTH_FIELDS = ("page", "channels", "levels")
 """Fields that say which values of a picture file become which pixels."""
+READ_FIELDS = ("fit", *DEPTH_FIELDS)
+"""Fields that say how own pictures are read, whatever their labels are."""
 
 
 MOST_PAGES = 64

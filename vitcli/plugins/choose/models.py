@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -10,6 +9,7 @@ from torch import nn
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import FAMILIES, GENERATED, DataSpec, ExperimentSpec
+from vitcli.core.spec.data import READ_FIELDS
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.find import is_offline, own_path
 from vitcli.runner.errors import InputError, UserError
@@ -18,7 +18,7 @@ from vitcli.runner.experiment.build import encoder_of
 from vitcli.runner.experiment.family import split_published
 from vitcli.runner.run.folder import RunDir, bundled_models, find_run, list_runs
 from vitcli.runner.run.record import read_record
-from vitcli.runner.run.split import read_sides
+from vitcli.runner.run.split import labelled_runs, read_sides
 from vitcli.runner.text import Listener, size_text
 
 
@@ -42,10 +42,14 @@ class Candidate:
 
     def preprocessing(self, asked: DataSpec, changes: Mapping[str, Any]) -> DataSpec:
         """Return the data as this model reads them: all training images, in its size and scale."""
-        mine = self.spec.data
-        fields = {"resize": self.spec.model.img_size, "mean": mine.mean, "std": mine.std}
-        own = {"fit": self.fit(changes)} if own_path(asked.name) else {}
-        return asked.replace(**fields, **own, folds=None)
+        mine, size = self.spec.data, self.spec.model.img_size
+        fields: dict[str, Any] = {"resize": size, "mean": mine.mean, "std": mine.std}
+        if own_path(asked.name):
+            fields |= {
+                name: getattr(asked if f"data.{name}" in changes else mine, name)
+                for name in READ_FIELDS
+            }
+        return asked.replace(**fields, folds=None)
 
     @property
     def encoder(self) -> ImageModel:
@@ -55,25 +59,21 @@ class Candidate:
         """Return whether it, or a run that it started from, was trained on the labels of these
         training images; None if the runs do not say which pictures they learned from.
         """
-        run, later = self.run, list[Path]()
-        while run is not None and run.path not in later:
-            try:
-                spec = run.spec()
-                if spec.task.row.uses_labels:
-                    sides = read_sides(run) if data.contents else None
-                    if read_record(run).data_hash == data.data_hash:
-                        return True
-                    if sides is not None:  # also of the runs that this one started from
-                        return any(sides.get(data.contents[n]) == "train" for n in data.train.names)
-                    if spec.data.name == data.name:
-                        return True
-                    if data.contents and own_path(spec.data.name):
-                        return None
-                later.append(run.path)
-                init = spec.train.init
-                run = None if init is None or split_published(init) else find_run(init)
-            except UserError:
-                return None
+        try:
+            for run in labelled_runs(self.run) if self.run else ():
+                if run is None:
+                    return None
+                sides, name = read_sides(run) if data.contents else None, run.spec().data.name
+                if read_record(run).data_hash == data.data_hash:
+                    return True
+                if sides is not None:  # also of the runs that this one started from
+                    return any(sides.get(data.contents[n]) == "train" for n in data.train.names)
+                if name == data.name:
+                    return True
+                if data.contents and own_path(name):
+                    return None
+        except UserError:
+            return None
         return False
 
 

@@ -32,13 +32,20 @@ Links = np.ndarray
 
 
 def take_fold(
-    data: DataSet, folds: int, seed: int, *, with_test: bool, groups: Mapping[str, str]
-) -> tuple[DataSet, str]:
-    """Return a data set whose test images are the part of a seed, and a note that says so.
+    data: DataSet,
+    folds: int,
+    seed: int,
+    *,
+    with_test: bool,
+    groups: Mapping[str, str],
+    known: Mapping[str, str],
+) -> tuple[DataSet, dict[str, str], str]:
+    """Return a data set whose test images are the part of a seed, sides that images keep, a note.
 
     Mean and standard deviation stay those of the whole data set. So does the hash, unless an
     earlier version divided the images otherwise. ``groups`` is the group of an image by its name; a
-    group stays in one part.
+    group stays in one part. Images of ``known``, and those like them, are on its sides instead, see
+    ``keep_sides``.
     """
     images = data.train
     if with_test:
@@ -47,6 +54,11 @@ def take_fold(
     number, part = divmod(seed, folds)
     linked, digests, unlinked = linked_images(images, data.class_names, folds, groups)
     is_test = divide(linked, digests, images.labels.tolist(), folds, number) == part
+    sides, text = dict[str, str](), ""
+    if known:
+        sides, is_test = keep_sides(images, known, {*images[is_test].names}, groups)
+        old = sum(map(bool, sides.values()))
+        text = f"; {old:,} of {quantity(len(sides), 'picture')} stay in the split of an earlier run"
     equal = _groups(digests, _pairs_in_groups(images, groups))
     sizes = np.bincount(linked)
     has_lost = len(images) <= MOST_COMPARED and (sizes * (sizes - 1) // 2).sum() > MOST_ALIKE
@@ -57,9 +69,9 @@ def take_fold(
         f"fold {part + 1} of {folds} in division {number + 1} (seed {seed}):"
         f" {int(is_test.sum()):,} of {quantity(len(images), 'image')} for testing, the others for"
         f" training; copies {'and groups ' if groups else ''}are in the same fold"
-        f"{except_in(unlinked)}{unused}"
+        f"{except_in(unlinked)}{unused}{text}"
     )
-    return replace(data, train=images[~is_test], test=images[is_test]), note
+    return replace(data, train=images[~is_test], test=images[is_test]), sides, note
 
 
 def divide(

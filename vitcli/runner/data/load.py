@@ -34,15 +34,13 @@ def load_data(
     seed: int | None = None,
     kept: Mapping[str, str] = MappingProxyType({}),
     on_message: Listener = ignore_message,
-    on_division: Listener | None = None,
 ) -> DataSet:
     """Read a data set into CPU memory in canonical order.
 
     With ``data.folds``, the test images are the part of ``seed``, the seed of the run. ``extras``
     are the rows of ``EXTRAS`` that the task reads beside the pictures of a folder. What is wrong
     with other rows, such as a sound that belongs to no picture, is only noted. ``kept`` maps the
-    contents of own pictures to the sides that they keep, see split.json; folds keep none.
-    ``on_division`` is told how own pictures are divided, by default ``on_message``.
+    contents of own pictures to the sides that they keep, see split.json.
 
     If ``data_dir`` is given, only this folder is searched, or takes the place of the one that
     ``imagefolder:PATH`` or another path names. Otherwise ``VITCLI_DATA`` is searched,
@@ -59,9 +57,7 @@ def load_data(
     elif own_path(spec.name):
         from vitcli.runner.data.picture_reader import read_own
 
-        data, sides, with_test = read_own(
-            spec, data_dir, extras, kept, on_message, on_division or on_message
-        )
+        data, sides, with_test = read_own(spec, data_dir, extras, kept, on_message)
     else:
         from vitcli.runner.data.readers import decode_named
 
@@ -77,7 +73,10 @@ def load_data(
 
         if seed is None:
             raise ValueError("data.folds: the part to test on depends on the seed of the run")
-        data, note = take_fold(data, spec.folds, seed, with_test=with_test, groups=groups)
+        known = {name: kept[content] for name, content in data.contents.items() if content in kept}
+        data, sides, note = take_fold(
+            data, spec.folds, seed, with_test=with_test, groups=groups, known=known
+        )
         on_message(f"{printable(spec.name)}: {note}")
     data = _finish(spec, data, printable(str(data_dir or spec.name)))
     if spec.val_split and data.val is None:

@@ -489,7 +489,6 @@ def read_own(
     extras: Collection[str],
     kept: Mapping[str, str],
     on_message: Listener,
-    on_division: Listener,
 ) -> tuple[DataSet, Mapping[str, str], bool]:
     """Return the user's own pictures, their kept sides, and whether they have no test set of their
     own.
@@ -516,7 +515,7 @@ def read_own(
         on_message(f"note: {kind}s are not used: {reason.splitlines()[0].rstrip(':')}")
     if spec.folds:  # they keep pictures that look alike on one side
         decoded = replace(decoded, same={"twins": decoded.same["twins"]})
-    decoded, sides = keep_split(folder, decoded, {} if spec.folds else kept, groups, on_division)
+    decoded, sides = keep_split(folder, decoded, {} if spec.folds else kept, groups, on_message)
     data, where = decoded.data, printable(folder.root)
     if corrections:
         data = apply_corrections(data, corrections)
@@ -533,11 +532,11 @@ def read_own(
     notes = describe_problems(decoded, data)
     if folder.num_test is None and not spec.folds:
         counts = f"{len(data.test):,} of its {len(data.train) + len(data.test):,} pictures"
-        on_division(f"{where}: {counts} are held out for testing (no test folder)")
+        on_message(f"{where}: {counts} are held out for testing (no test folder)")
         unlinked = () if sides else decoded.unlinked
         notes = notes_on_fifth(data.class_names, data.train, data.test, unlinked) + notes
     for note in notes:
-        on_division(note)
+        on_message(note)
     leaks = () if spec.folds else _leaks(decoded, data, groups)
     return replace(data, leaks=leaks, groups=groups), sides, folder.num_test is None
 

@@ -200,7 +200,7 @@ def load_trained_run(
     """
     run = name if isinstance(name, RunDir) else find_run(name)
     spec, where = run.spec(), pick_device(device)
-    notes, divided = list[str](), list[str]()
+    notes: list[str] = []
     module = load_module(run, spec, str(where), step, notes.append)
     read = partial(
         load_data,
@@ -210,14 +210,10 @@ def load_trained_run(
         extras=spec.task.extras,
         seed=spec.seed,
         on_message=cache(on_message),  # each note once
-        on_division=divided.append,
     )
     data = read(kept=read_sides(run, "kept") or {})
     if describe_other_images(read_record(run).data_hash, data) and (sides := read_sides(run)):
-        divided.clear()
         data = read(kept=sides)  # no picture that it has learned is measured
-    for text in divided:
-        on_message(text)
     if data.img_size != spec.model.img_size or data.in_chans != spec.model.in_chans:
         raise InputError(
             f"{run.name} takes images of {spec.model.img_size}, but {spec.data.name} now has"

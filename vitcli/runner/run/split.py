@@ -3,11 +3,14 @@
 A picture is known by its content (``DataSet.contents``), so it may be renamed and moved.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vitcli.runner.errors import UserError
+from vitcli.runner.experiment.family import split_published
 from vitcli.runner.files import read_hashed, to_hashed_json
-from vitcli.runner.run.folder import SPLIT, RunDir
+from vitcli.runner.run.folder import SPLIT, RunDir, find_run
 
 if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
@@ -37,3 +40,35 @@ def read_sides(run: RunDir, key: str = "sides") -> Sides | None:
     """Return the sides of the pictures of a run, or with ``kept`` those that it kept, if known."""
     values = read_hashed(run.path / SPLIT)
     return None if values is None else dict(values[key])
+
+
+def labelled_runs(run: RunDir) -> Iterator[RunDir | None]:
+    """Yield a run and those that it started from, the latest first, if they learned labels.
+
+    None is the last if an earlier run cannot be read: nobody knows what it learned.
+    """
+    spec, later = run.spec(), list[Path]()
+    while run.path not in later:
+        later.append(run.path)
+        if spec.task.row.uses_labels:
+            yield run
+        init = spec.train.init
+        if init is None or Path(init).is_file() or split_published(init):
+            return
+        try:
+            run = find_run(init)
+            spec = run.spec()
+        except UserError:
+            yield None
+            return
+
+
+def learned_sides(source: RunDir) -> Sides:
+    """Return the sides of the own pictures whose labels a run, or one before it, learned.
+
+    The latest run that says so decides, because it knows those of the runs before it, too.
+    """
+    for run in labelled_runs(source):
+        if run and (sides := read_sides(run)) is not None:
+            return sides
+    return {}

@@ -28,7 +28,7 @@ from vitcli.runner.experiment.build import encoder_of, filled_module
 from vitcli.runner.experiment.config import SIZES
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
-from vitcli.runner.run.split import read_sides
+from vitcli.runner.run.split import labelled_runs, read_sides
 from vitcli.runner.text import Listener, quantity
 
 POSITIONS = "pos_embed.table"
@@ -76,30 +76,28 @@ def sources(spec: ExperimentSpec, first: RunDir | Path | None) -> list[RunDir]:
     return sources
 
 
-def learned_by(source: RunDir) -> set[str] | None:
-    """Return the contents of the own pictures whose labels a run learned; None if unknown."""
-    sides = read_sides(source) if source.spec().task.row.uses_labels else {}
-    return None if sides is None else {content for content in sides if sides[content] == "train"}
-
-
 def describe_seen(source: RunDir, spec: ExperimentSpec, data: DataSet) -> list[str]:
-    """Return what a run learned of the images that this training measures."""
-    learned, record = learned_by(source), read_record(source)
-    if learned is None and own_path(record.data or "") and record.data_hash != data.data_hash:
-        return [
-            "does not say which pictures it learned from, because an earlier version trained it;"
-            " if test pictures are among them, the test accuracy will be too high"
-        ]
-    if learned is None or not data.contents:
-        seen = {split: "" for split in [_seen_images(source, spec, data)] if split}
-    else:
-        parts = {"test": None if data.test is data.val else data.test, "validation": data.val}
-        counts = {
-            k: sum(data.contents[n] in learned for n in v.names) for k, v in parts.items() if v
-        }
-        seen = {
-            k: f"{count:,} of the {len(parts[k] or ()):,} " for k, count in counts.items() if count
-        }
+    """Return what a run, or one before it, learned of the images that this training measures."""
+    parts = {"test": None if data.test is data.val else data.test, "validation": data.val}
+    seen: dict[str, str] = {}
+    for run in labelled_runs(source):
+        if run and data.contents and (sides := read_sides(run)) is not None:
+            learned = {content for content, side in sides.items() if side == "train"}
+            counts = {
+                k: sum(data.contents[n] in learned for n in v.names) for k, v in parts.items() if v
+            }
+            seen |= {k: f"{n:,} of the {len(parts[k] or ()):,} " for k, n in counts.items() if n}
+            break
+        record = run and read_record(run)
+        is_own = record and own_path(record.data or "")
+        if data.contents and (record is None or (is_own and record.data_hash != data.data_hash)):
+            reason = "an earlier version trained " + run.name if run else "a run before it is gone"
+            return [
+                f"does not say which pictures it learned from, because {reason}; if test pictures"
+                " are among them, the test accuracy will be too high"
+            ]
+        if run and (split := _seen_images(run, spec, data)):
+            seen[split] = ""
     return [
         f"learned from {count}{split} images of this training, so the {split} accuracy will be too"
         " high"

@@ -30,13 +30,13 @@ from vitcli.runner.run.checkpoint import Checkpoint, resumable_checkpoint
 from vitcli.runner.run.folder import RUNS, RunDir, default_path, find_run
 from vitcli.runner.run.listing import refuse_foreign_files
 from vitcli.runner.run.record import RunRecord, describe_other_images, headline_key, read_record
-from vitcli.runner.run.split import Sides, read_sides, split_json
+from vitcli.runner.run.split import Sides, learned_sides, read_sides, split_json
 from vitcli.runner.text import Listener, ignore_message, listed, quantity
 from vitcli.runner.train import exactness
 from vitcli.runner.train.build import build_training, compile_training, settings
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.flops import count_operations
-from vitcli.runner.train.initial import initial_module, learned_by, refuse_source, sources
+from vitcli.runner.train.initial import initial_module, refuse_source, sources
 from vitcli.runner.train.ranks import (
     describe_parts,
     device_of_rank,
@@ -149,7 +149,9 @@ def prepare(experiment: Experiment, request: Request, *, replay: int | None = No
     sides = kept_sides(experiment, before, first)
     spec, data = read_images(experiment, request, sides, before)
     runs = sources(spec, None if is_waiting else first)
-    learned = {content for run in runs for content in learned_by(run) or ()}
+    learned = {
+        content for run in runs for content, side in learned_sides(run).items() if side == "train"
+    }
     split = split_json(data, learned, sides) if data.contents else None
     if without_test and data.val is None:
         raise ConfigError("data.val_split is 0; a training without test images measures that split")
@@ -358,7 +360,7 @@ def read_images(
 def kept_sides(
     experiment: Experiment, before: RunRecord | None, first: RunDir | Path | None
 ) -> Sides:
-    """Return the sides that own pictures keep: those of the run that a training starts from.
+    """Return the sides that own pictures keep: those that the initial weights learned from.
 
     A training that has begun keeps what it kept. Folds, and the trials of a study, which must all
     see the same images, keep none.
@@ -369,7 +371,7 @@ def kept_sides(
     is_own = own_path(spec.data.name) and not (experiment.variant or spec.data.folds)
     if not is_own or spec.pretrain or not isinstance(first, RunDir):
         return {}
-    return (read_sides(first) if first.spec().task.row.uses_labels else None) or {}
+    return learned_sides(first)
 
 
 def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:
