@@ -288,15 +288,6 @@ def test_arrays_of_16_bits_are_scaled_by_levels_and_have_no_pages(tmp_path):
             load_data(spec.replace(**{field: value}))
 
 
-def test_dark_arrays_of_16_bits_are_different_pictures_whatever_their_levels_are(tmp_path):
-    images = np.random.default_rng(0).integers(0, 128, (20, 8, 8)).astype(">u2")
-    np.savez(tmp_path / "a.npz", images=images, labels=[0, 1] * 10)
-    spec = DataSpec(name=f"npz:{tmp_path}/a.npz", levels=(0, 127))
-    contents = load_data(spec).contents
-    assert len({*contents.values()}) == 20
-    assert load_data(spec.replace(levels=(0, 255))).contents == contents
-
-
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [

@@ -4,7 +4,6 @@ Axes: N M pictures, C channels, H W pixels, F numbers of a picture.
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 import torch
@@ -142,22 +141,10 @@ def exact_copies(test: Named, train: Named) -> list[tuple[str, str]]:
 def content_digests(folder: PictureFolder, failures: Collection[int]) -> dict[int, bytes]:
     """Return the SHA-256 of each readable picture as stored, by its index.
 
-    It is that of the bytes of a file, or of the pixels of an array, without ``data.levels``. Dark
-    pictures of 16 bits that then look the same are told apart by their values.
+    It is that of the bytes of a file, or of the pixels of an array.
     """
     if not folder.arrays:
         paths = {row: path for row, path in enumerate(folder.paths) if row not in failures}
         return {row: hashlib.sha256(picture_bytes(path)).digest() for row, path in paths.items()}
-
-    def digests(*, is_scaled: bool) -> list[bytes]:
-        parts = (
-            part for array in folder.arrays for part in array.parts(HASHED, is_scaled=is_scaled)
-        )
-        return [digest for part in parts for digest in pixel_digests(part)]
-
-    looks = digests(is_scaled=True)
-    if len({*looks}) == len(looks):
-        return dict(enumerate(looks))
-    pairs = [*zip(looks, digests(is_scaled=False), strict=True)]
-    kinds = Counter(look for look, _ in {*pairs})
-    return {row: look if kinds[look] == 1 else value for row, (look, value) in enumerate(pairs)}
+    parts = (part for array in folder.arrays for part in array.parts(HASHED))
+    return dict(enumerate(digest for part in parts for digest in pixel_digests(part)))

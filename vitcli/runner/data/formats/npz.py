@@ -305,26 +305,16 @@ class ImageArray:
         return f"{self.name} {self.array.shape}"
 
     def parts(
-        self,
-        count: int,
-        levels: tuple[float, float] | None = None,
-        seen: Seen | None = None,
-        *,
-        is_scaled: bool = True,
+        self, count: int, levels: tuple[float, float] | None = None, seen: Seen | None = None
     ) -> Iterator[Tensor]:
-        """Yield up to ``count`` images at a time, (n, C, H, W) uint8; see ``decode``.
-
-        Unless ``is_scaled``, images of 16 bits are uint16, as they are stored.
-        """
+        """Yield up to ``count`` images at a time, (n, C, H, W) uint8; see ``decode``."""
         array, count = self.array, min(count, self._most)
         if isinstance(array, NpzArray):
             parts = array.parts(count)
         else:
             parts = iter(np.split(array, range(count, len(array), count)))
         for part in parts:
-            if not is_scaled:
-                part = part.astype(part.dtype.newbyteorder("="))  # torch has no other order
-            elif part.dtype.itemsize == 2:
+            if part.dtype.itemsize == 2:
                 if seen is not None:
                     seen += [step for image in part for step in finer_values(image, levels)]
                     seen += [] if levels else [("grey", image.max().item()) for image in part]
