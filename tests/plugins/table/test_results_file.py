@@ -202,7 +202,7 @@ def test_other_images_than_those_of_the_first_file_are_refused(trials, kind, las
 
 
 def test_missing_and_diverged_trials_are_those_of_a_study():
-    text = "variant,seed,score,state\na,0,1,\na,1,2,ok\nb,0,nan,diverged\nb,2,3,finished\n"
+    text = "variant,seed,score,state\na,0,1,ok\na,1,2,ok\nb,0,nan,diverged\nb,2,3,finished\n"
     text += "b,1,,Crashed\n"
     doc = document(text)
     assert [t.state for t in doc.rows[0].trials] == ["finished", "finished", "missing"]
@@ -332,6 +332,7 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         ("variant,seed,score,state\na,0,1,finishd\n", {}, "line 2: state 'finishd'.*'finished'"),
         ("variant,seed,score\n,0,1\n", {}, "line 2: .*'variant' is empty"),
         ("variant,run,score\na,1,1\na,,2\n", {"seed": "run"}, "line 3: .*'run' is empty"),
+        ("variant,seed,score,Status\na,0,1,ok\na,1,2,\n", {}, "line 3: .*'Status' is empty; write"),
         ("Group,model,seed,score\nx,a,0,1\nx,b,1,2\n", {}, "--variant Group or --variant model"),
         (
             "group,config.Method Name,seed,score\nx,a,0,1\nx,b,1,2\n",

@@ -251,10 +251,12 @@ def _rows(
     rows = []
     for place, cells in body:
         filled = {use: x for use, x in zip(uses, cells, strict=True) if x or use in REQUIRED}
-        for use in ("variant", "seed"):
-            if not filled[use]:
+        for use in ("variant", "seed", "state"):
+            if use in uses and not cells[uses.index(use)]:
                 column = printable(header[uses.index(use)])
-                raise InputError(f"{place}: the cell of {column!r} is empty; fill it")
+                advice = "write finished, running, diverged or failed, in each row"
+                advice = advice if use == "state" else "fill it"
+                raise InputError(f"{place}: the cell of {column!r} is empty; {advice}")
         rows.append(checked(Row, filled | {"place": place}, place))
     return rows
 
@@ -416,7 +418,8 @@ def _scores(
         if not NUMBER.fullmatch(text) or len(text) > 40 or abs(Decimal(text)) > 1e39:
             raise InputError(
                 f"{place}: the score {shorten(printable(text), 40)!r} is no number with a decimal"
-                " point; if the trial diverged or failed, say so in a column 'state'"
+                " point; if the trial diverged or failed, say so in a column 'state', and"
+                " finished in the other rows"
             )
     scores = {place: Decimal(text) for place, text in texts.items()}
     largest = max(map(abs, scores.values()), default=Decimal(1))
