@@ -7,6 +7,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Generator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -304,15 +305,19 @@ def test_only_the_command_that_was_adopted_gets_its_verdict_again(made):
     assert "edited" in said(4, "decide", "one/idea.yaml", *NEXT)
 
 
-def test_first_weights_that_were_trained_again_are_refused(made, monkeypatch):
+@pytest.mark.parametrize("field", ["train: {init", "task: {name: distil, teacher"])
+def test_runs_that_were_trained_again_are_refused_by_name(made, monkeypatch, field):
     weights = {"first": "1" * 64}
     monkeypatch.setattr("vitcli.plugins.decide.ideas.weights_at_hand", weights.get)
-    Path("start.yaml").write_text("base: quickstart\ntrain: {init: first}\n")
+    run = SimpleNamespace(name="first", spec=lambda: load_experiment("quickstart").spec)
+    read_teacher = "vitcli.runner.evaluate.teacher._read"
+    monkeypatch.setattr(read_teacher, lambda *_: (run, {}, weights["first"]))
+    Path("start.yaml").write_text(f"base: quickstart\n{field}: first}}\n")
     printed("decide", "-s", "model.depth=5", *NIGHT[:2], "--against", "start.yaml", "-j", "1")
     before, count = (ROOT / FILE).read_bytes(), len(Engine.trained)
     weights["first"] = "2" * 64
     for words in (["-s", "model.depth=6"], ["-s", "model.depth=5"]):
-        assert "train.init" in said(4, "decide", *words, *NEXT)
+        assert "start.yaml: first has other weights" in said(4, "decide", *words, *NEXT)
     assert ((ROOT / FILE).read_bytes(), len(Engine.trained)) == (before, count)
     weights["first"] = "1" * 64
     printed("decide", "-s", "model.depth=6", *NEXT)

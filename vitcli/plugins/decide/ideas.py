@@ -13,7 +13,7 @@ from vitcli.plugins.decide.ledger import METRIC, Campaign, Idea, Side, read
 from vitcli.plugins.decide.pairs import Comparison
 from vitcli.runner.engines.drivers import LOGS
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.teacher import weights_at_hand, with_seed, with_teacher
+from vitcli.runner.evaluate.teacher import teacher_run, weights_at_hand, with_seed, with_teacher
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, find_experiment, load_experiment
 from vitcli.runner.experiment.yaml_text import Places, format_value
@@ -80,7 +80,7 @@ class Call:
         if adopted and (adopted.name, adopted.side) == (name, change):
             idea, specs = adopted, list[ExperimentSpec]()
         else:
-            campaign.refuse_other_weights(change)
+            _refuse_other_weights(campaign, change, spec)
             specs = self._specs(campaign, campaign.best, name, spec)
             idea = campaign.idea(name, change, self.margin, self.command)
         self._refuse_other(campaign, folder, idea)
@@ -139,7 +139,7 @@ class Call:
                 f"{side.experiment}, or code that it names, was edited since the campaign in"
                 f" {self.folder} began; restore it, or begin another campaign"
             )
-        campaign.refuse_other_weights(now)
+        _refuse_other_weights(campaign, now, spec)
         return spec
 
     def _refuse_other(self, campaign: Campaign, folder: Path, idea: Idea) -> None:
@@ -173,10 +173,26 @@ def _load(
 ) -> tuple[Side, ExperimentSpec]:
     spec = load_experiment(experiment, {**typed, **changes}, OPTIONS).spec
     spec = with_teacher(spec, required=False)
+    teacher = spec.task.taught_by
     side = Side(
         experiment=experiment,
         changes=dict(changes),
         config_hash=config_hash(spec),
         init_sha256=weights_at_hand(spec.train.init) if spec.train.init else "",
+        teacher_sha256=(teacher.sha256 or "") if teacher else "",
     )
     return side, spec
+
+
+def _refuse_other_weights(campaign: Campaign, side: Side, spec: ExperimentSpec) -> None:
+    """Refuse a side if a run that it learns from was trained again since the side has scores."""
+    known = [other for idea in campaign.ideas for other in (idea.side, idea.against)]
+    runs = {"init_sha256": spec.train.init, "teacher_sha256": teacher_run(spec)}
+    for field, run in runs.items():
+        now = getattr(side, field)
+        if now and {getattr(other, field) for other in known if other == side} - {"", now}:
+            option = "--campaign NAME" if campaign.split == "val" else "-o FOLDER"
+            raise InputError(
+                f"{side.experiment}: {run} has other weights than in the earlier trainings of this"
+                f" comparison; restore that run, or begin another comparison: {option}"
+            )

@@ -35,6 +35,8 @@ class Side(Spec):
     config_hash: str
     init_sha256: str = ""
     """Of the weights of ``train.init``; empty without one."""
+    teacher_sha256: str = ""
+    """Of the weights of the teacher; empty without one."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Side) and self.config_hash == other.config_hash
@@ -159,16 +161,6 @@ class Campaign(Spec):
             floor=(floor.value, floor.freedom) if floor and floor.freedom >= MIN_FLOOR else None,
             command=command,
         )
-
-    def refuse_other_weights(self, side: Side) -> None:
-        """Refuse a configuration whose run in ``train.init`` was trained again since its scores."""
-        known = [other for idea in self.ideas for other in (idea.side, idea.against)]
-        stored = {other.init_sha256 for other in known if other == side} - {""}
-        if side.init_sha256 and stored - {side.init_sha256}:
-            raise InputError(
-                f"{side.experiment}: the weights of its train.init are not those of the earlier"
-                " trainings of this campaign; restore that run, or begin another campaign"
-            )
 
     def claim(self, command: str) -> Idea:
         """Return the comparison of the best with the start, or the one that there is.
