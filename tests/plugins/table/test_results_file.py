@@ -429,7 +429,7 @@ def test_a_sign_between_thousands_is_not_taken_for_a_decimal_one(scores, delimit
 
 FOLDS = "kfold OuterFold foldId FoldNo foldnum cvIdx cvidx nestedCV LOSO cross_validation"
 FOLDS += " held_out heldout heldOutSubject left_out group_out SiteOut Partition"
-FOLDS += " test_subject testSite val_domain"
+FOLDS += " test_subject testSite val_domain outer outer_loop"
 
 
 @pytest.mark.parametrize(
@@ -460,6 +460,7 @@ def test_folds_and_steps_are_known_by_any_name(column, seed, message):
             document(text, seed=column)
     else:
         assert document(text, seed=column).base_config == {"data.folds": 3}
+        assert document(text, seed=column, plan=5).folds == 5, "two of them are not there yet"
         rows = "\n".join([f"variant,{column},reward,predictions", *(f"{x},no.npz" for x in lines)])
         assert document(rows, seed=column).rows[0].images is None, "folds have other images"
 
@@ -520,7 +521,7 @@ ONE_FOLD = [f"seed{i}_fold0" for i in range(5)]
 @pytest.mark.parametrize(
     ("column", "names"),
     [
-        *((name, NAMES) for name in ("folder", "openfolder", "site", "cvpr")),
+        *((name, NAMES) for name in ("folder", "openfolder", "site", "cvpr", "router")),
         *((name, NAMES) for name in ("scaffoldId", "Manifold", "unfold")),
         ("seed", ONE_FOLD),
     ],

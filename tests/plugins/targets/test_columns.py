@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from itertools import chain
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.cli.commands import document, said, vitcli
+from tests.cli.commands import document, said, typed, vitcli
 from tests.plugins.targets.conftest import write_table
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DataSpec
@@ -195,6 +196,20 @@ def test_rare_labels_are_on_both_sides_of_each_split(colours):
     checked = document("data", "check", f"csv:{colours / 'labels.csv'}")
     for said_of in (found, checked):
         assert [row["train"] + row["test"] for row in said_of["classes"]] == total.tolist()
+
+
+@pytest.mark.parametrize("copy", [("cat", "test"), ("dog", "val")])
+def test_what_data_check_says_to_type_can_be_typed(table, here, copy):
+    """A copy that has the only label of the test pictures, or that no training reads."""
+    name = table("labels", ("cat", "dog", "dog", "cat"))
+    lines = [f"{row}.png,{text},train" for row, text in enumerate(("cat", "dog", "dog", "cat"))]
+    lines += ["4.png,,test", "5.png,dog,val"] + ["6.png,cat,test"] * (copy[1] == "val")
+    shutil.copy("0.png", "copy.png")
+    lines = ["path,labels,split", *lines, f"copy.png,{','.join(copy)}"]
+    Path("table.csv").write_text("\n".join(lines))
+    following = json.loads(vitcli("data", "check", name, "--leave-out", "copies.csv", "--json")[1])
+    assert Path("copies.csv").exists() == (copy[1] == "val")
+    typed(f"{following['next'][0].removeprefix('vitcli ')} --dry-run")
 
 
 def test_corrections_change_lists_and_numbers(colours, here):

@@ -132,12 +132,14 @@ class FolderCheck:
         return sorted(chosen)
 
     def _can_spare(self, names: Collection[str]) -> bool:
-        left = [
-            {self.folder.labels[row] for row in rows if self.folder.names[row] not in names}
-            for rows in (self.train, self.test, self.val)
+        parts = (self.train, self.test, self.val)
+        before = [self._by_class(rows) for rows in parts]
+        after = [
+            self._by_class([row for row in rows if self.folder.names[row] not in names])
+            for rows in parts
         ]
-        has_classes = left[0] == {self.folder.labels[row] for row in self.train}
-        return has_classes and bool(left[1]) and bool(left[2]) == bool(self.val)
+        has_classes = [*map(bool, before[0])] == [*map(bool, after[0])]
+        return has_classes and [*map(any, before)] == [*map(any, after)]
 
     @property
     def leaks(self) -> list[str]:
@@ -145,12 +147,14 @@ class FolderCheck:
         return sorted(copies - {*self.left_out})
 
     def counts(self) -> list[tuple[str, int, int]]:
-        folder, labels = self.folder, torch.tensor(self.folder.labels)
-        counts = []
-        for rows in (torch.tensor([*part], dtype=torch.long) for part in (self.train, self.test)):
-            extra = {kind: numbers[rows] for kind, numbers in folder.extra.items()}
-            counts.append(images_by_class(extra, labels[rows], len(folder.class_names)))
-        return [*zip(folder.class_names, *counts, strict=True)]
+        counts = map(self._by_class, (self.train, self.test))
+        return [*zip(self.folder.class_names, *counts, strict=True)]
+
+    def _by_class(self, rows: Sequence[int]) -> list[int]:
+        folder, kept = self.folder, torch.tensor(rows, dtype=torch.long)
+        extra = {kind: numbers[kept] for kind, numbers in folder.extra.items()}
+        labels = torch.tensor(folder.labels)[kept]
+        return images_by_class(extra, labels, len(folder.class_names))
 
 
 def sides_of(name: str) -> Sides:

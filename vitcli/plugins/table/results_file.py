@@ -37,6 +37,7 @@ VARIANT_WORDS = re.compile(
 NOT_SEEDS = re.compile(
     r"(?P<fold>(?<!scaf)(?<!mani)(?<!blind)(?<!\bun)(?<!\bre)fold(?!er|ed|ing|able)"
     r"|(?<![a-z])cv(?=(s|idx?|index|no?|num|number|run|rep)?\d*\b)|cross.?val|xval"
+    r"|\bouter( (loop|idx?|index|no|num|number))? ?\d*$"
     r"|leave.?one|\bloo(cv)?\b|\bloso\b|held.?out|left.?out|(?<!slurm )partition"
     r"|\b(test|val|valid|validation) (subject|patient|participant|speaker|user|site|hospital|center"
     r"|centre|scanner|domain|group)\b"
@@ -137,7 +138,9 @@ def read_text(
     column, pairs = (header[uses.index(use)] for use in ("score", "seed"))
     rows = _rows(header, uses, body)
     numbers = _seeds(rows, in_file_order=in_file_order)
-    folds = _folds(name, pairs, numbers)
+    folds, plan = _folds(name, pairs, numbers), _plan(rows, numbers, choices)
+    if folds and plan:  # the file may not have all of them yet
+        folds = max(folds, plan.seeds)
     if folds is None:
         _refuse_hidden_folds(name, header, uses, body)
     trials = _trials(rows, numbers)
@@ -201,7 +204,7 @@ def read_text(
         num_comparisons=max(len(variants) - 1, *(row.comparisons for row in rows)),
         base_config={"data.folds": folds} if folds else {},
         margin=choices.margin,
-        plan=_plan(rows, numbers, choices),
+        plan=plan,
         origin=origin,
     )
     unused = [name for name, use in zip(header, uses, strict=True) if use not in USES]

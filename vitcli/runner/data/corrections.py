@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitcli.core.data.source import DataSet, Images
 from vitcli.runner.data.arrays import arranged
-from vitcli.runner.data.extras import Cell, column_of
+from vitcli.runner.data.extras import Cell, column_of, images_by_class
 from vitcli.runner.data.labels import same_class
 from vitcli.runner.data.listing import PictureFolder
 from vitcli.runner.errors import InputError
@@ -45,11 +45,14 @@ def corrections_file(file: str, folder: PictureFolder) -> Path:
 
 
 def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
-    """Return the corrections in ``data.corrections``; none without such a file."""
+    """Return the corrections in ``data.corrections``; none without such a file.
+
+    The file may name validation pictures that are not used.
+    """
     if file is None:
         return {}
     known: dict[str, list[str]] = {}
-    for name in folder.names:
+    for name in (folder.whole or folder).names:
         known.setdefault(composed(name).strip(), []).append(name)
     classes = [*map(same_class, folder.class_names)]
     corrections = dict[str, int | Tensor | None]()
@@ -76,17 +79,21 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
             corrections[name] = classes.index(label) if label else None
     if column:
         column.refuse_thousands(cells, path)
-    return corrections
+    return {name: corrections[name] for name in folder.names if name in corrections}
 
 
 def apply_corrections(data: DataSet, corrections: Corrections) -> DataSet:
     train, test = (_corrected(images, corrections) for images in (data.train, data.test))
     val = data.val and _corrected(data.val, corrections)
-    lost = {*data.train.labels.tolist()} - {*train.labels.tolist()}
+    before, after = (
+        images_by_class(images.extra, images.labels, data.num_classes)
+        for images in (data.train, train)
+    )
+    lost = [k for k, count in enumerate(before) if count and not after[k]]
     left = {"test picture": len(test), "validation picture": 1 if val is None else len(val)}
     empty = [what for what, count in left.items() if not count]
     if lost or empty:
-        what = f"training picture of {data.class_names[min(lost)]!r}" if lost else empty[0]
+        what = f"training picture of {data.class_names[lost[0]]!r}" if lost else empty[0]
         raise InputError(f"data.corrections leave no {printable(what)}; remove some lines")
     return replace(arranged(data.class_names, train, test, val=val), contents=data.contents)
 

@@ -43,6 +43,8 @@ class PictureFolder:
     """None if there is no test set; then pictures are held out."""
     num_val: int = 0
     """Number of pictures of the validation split, which are the last ones."""
+    whole: "PictureFolder | None" = None
+    """The folder with the validation pictures that ``without_val`` has left out."""
     groups: tuple[str, ...] = ()
     """The group of each picture, such as its video; empty without groups, or if in no group."""
     arrays: tuple[Any, ...] = ()
@@ -91,6 +93,7 @@ class PictureFolder:
             extra={kind: numbers[:end] for kind, numbers in self.extra.items()},
             arrays=self.arrays[:-1] if self.arrays and self.num_val else self.arrays,
             num_val=0,
+            whole=self,
         )
 
 
