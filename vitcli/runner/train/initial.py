@@ -88,7 +88,7 @@ def describe_seen(source: RunDir, spec: ExperimentSpec, data: DataSet) -> list[s
             }
             seen |= {k: f"{n:,} of the {len(parts[k] or ()):,} " for k, n in counts.items() if n}
             break
-        record = run and read_record(run)
+        record = read_record(run) if run else None
         is_own = record and own_path(record.data or "")
         if data.contents and (record is None or (is_own and record.data_hash != data.data_hash)):
             reason = "an earlier version trained " + run.name if run else "a run before it is gone"
