@@ -18,12 +18,22 @@ from typer.testing import CliRunner
 import vitcli
 from tests.cli.commands import document, printed, said
 from tests.cli.commands import vitcli as command
+from tests.own_code import forget
 from tests.patience import HANG
 from vitcli.cli.main import app
 from vitcli.runner.evaluate.classifier import FIELDS
 from vitcli.runner.evaluate.weights import default_run
 from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.folder import RunDir
+
+__all__ = ["forget"]
+OWN = """
+from torch import nn
+from vitcli.parts import objective
+@objective
+def own(logits, targets):
+    return nn.functional.cross_entropy(logits, targets)
+"""
 
 
 @pytest.fixture
@@ -274,7 +284,11 @@ def test_a_run_whose_head_was_never_trained_says_so_and_is_no_default(run, tiny,
     said(0, *words, "drawn")
     said(0, *words, "copied", "--init", "drawn")
     assert default_run().name == "kept"
-    for name in ("kept", "drawn", "copied"):
+    Path("own.py").write_text(OWN)
+    own = ["--code", "own.py", "-s", "task.name=own", "--epochs", 1, "--limit-batches", 1]
+    said(0, "train", tiny, *own, "--name", "own")
+    said(0, *words, "of-own", "--init", "own")
+    for name in ("kept", "of-own", "drawn", "copied"):
         for words in (["predict", name, photos], ["eval", name]):
             notes = document(*words)["notes"]
-            assert any("never trained" in note for note in notes) is (name != "kept"), words
+            assert any("never trained" in n for n in notes) is (name in ("drawn", "copied")), words

@@ -94,13 +94,30 @@ def test_a_run_of_some_of_these_pictures_takes_no_part(pictures, tiny, copy_of_r
     assert any("drawn-after does not say which" in note for note in notes)
 
 
-def test_a_run_that_cannot_be_read_is_left_out_unless_it_is_named(pictures, copy_of_run):
+def test_a_run_that_cannot_be_read_is_left_out_unless_it_is_named(pictures, tiny, copy_of_run):
     run = copy_of_run(Path("runs/broken"), {"train.epochs": 1})
     shutil.rmtree(run / "checkpoints")
+    pages = Path(shutil.copytree(pictures, "pages"))
+    for path in pages.rglob("*.png"):
+        with Image.open(path) as image:
+            image.save(path.with_suffix(".tif"), save_all=True, append_images=[image])
+        path.unlink()
+    words = [
+        "--data",
+        "imagefolder:pages",
+        "-s",
+        "data.page=1",
+        "--epochs",
+        1,
+        "--limit-batches",
+        1,
+    ]
+    said(0, "train", tiny, *words, "--name", "deep")
     found = document("--json")
     assert [row["model"] for row in found["models"]] == [POCKET]
-    assert any("broken: " in note for note in found["notes"])
-    assert "checkpoint" in said(4, "choose", "imagefolder:pictures", "--models", "broken")
+    for name, reason in (("broken", "checkpoint"), ("deep", "no page 1")):
+        assert any(f"{name}: " in note for note in found["notes"])
+        assert reason in said(4, "choose", "imagefolder:pictures", "--models", name)
 
 
 def test_the_command_that_tunes_keeps_the_fields_of_the_data(pictures):

@@ -170,6 +170,7 @@ def own(logits, targets):
     ("headline", "has_images"),
     [
         ("METRICS['accuracy']", True),
+        ("METRICS['accuracy']", False),  # it counts something else than it stores
         ("METRICS['balanced_accuracy']", False),
         ("Metric(name='psnr', label='PSNR')", False),
     ],

@@ -153,7 +153,7 @@ def as_if_the_largest_group_were_held_out(photos: Path, earlier: pytest.MonkeyPa
         Image.fromarray(scene + noise).save(path.with_name(f"shot-{shot}.png"))
 
     def first_part(images, class_names, count, contents, *, may_be_short):
-        groups, digests, unlinked = folds.linked_images(images, class_names, count, {})
+        groups, digests, unlinked, _ = folds.linked_images(images, class_names, count, {})
         parts = folds.divide(groups, digests, images.labels.tolist(), count, 0)
         return parts == 0, unlinked
 

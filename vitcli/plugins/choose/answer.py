@@ -64,7 +64,13 @@ def choose_model(
     probed, left_out, unknown = list[Probed](), dict[str, str](), list[str]()
     for candidate in load_candidates(names, left_out, offline, on_message):
         wanted = candidate.preprocessing(asked, changes)
-        data = load_data(wanted, data_dir=data_dir, offline=offline, on_message=tell_once)
+        try:
+            data = load_data(wanted, data_dir=data_dir, offline=offline, on_message=tell_once)
+        except InputError as error:
+            if names or all(getattr(wanted, name) == getattr(asked, name) for name in DEPTH_FIELDS):
+                raise
+            left_out[candidate.name] = str(error).partition("\n")[0]
+            continue
         if column := column_of(data.train.extra):
             raise ConfigError(
                 f"{printable(data.name)}: its column {column.column!r} has no classes to choose by;"

@@ -82,7 +82,7 @@ def divide_pictures(
     images = evenly_spaced(data.train, limit_batches * LIMITED) if limit_batches else data.train
     is_own = own_path(spec.name, data_dir)
     groups_of = group_of(listed_for(spec, data_dir), spec.group) if is_own else {}
-    groups, digests, unlinked = linked_images(images, data.class_names, folds, groups_of)
+    groups, digests, unlinked, _ = linked_images(images, data.class_names, folds, groups_of)
     parts = spread(groups, images.labels.tolist(), digests, folds)
     return Pictures(data=data, images=images, groups=groups, parts=parts, unlinked=unlinked)
 

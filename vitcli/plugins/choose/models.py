@@ -32,7 +32,7 @@ class Candidate:
 
     name: str
     spec: ExperimentSpec
-    """Its sizes, ``data.mean``, ``data.std`` and ``data.fit`` are those of the model's pictures."""
+    """Its sizes, ``data.mean``, ``data.std`` and READ_FIELDS are those of the model's pictures."""
     module: nn.Module
     run: RunDir | None
     """None for published weights."""

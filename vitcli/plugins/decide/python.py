@@ -20,7 +20,8 @@ from vitcli.runner.text import Listener, quantity
 CALL = "vitcli.decide"
 SCORES = "scores.json"
 SMALL = 1e-6
-"""The rule takes differences that vary by less than 1e-9 for equal ones."""
+"""If all of a list are smaller, their unit is too large: the rule takes differences that vary by
+less than 1e-9 for equal ones."""
 Train = Callable[[int], float]
 
 

@@ -268,7 +268,7 @@ def stated(model: TrainedModel, record: RunRecord) -> tuple[dict[str, Any], dict
     value, split = result[key], "validation" if key.startswith("val_") else "test"
     label, count = f"{split} {metric.label}", result.get("num_test") or record.num_val or 0
     rows = {label: f"{metric.text(value)}, {count:,} images"}
-    if metric.unit == "%" and metric.per_image and count:  # a share of the images
+    if metric.counts_right and count:
         low, high = map(metric.text, wilson_interval(round(value * count), count))
         rows["95 % interval"] = f"{low} to {high} (sampling error of the {split} images)"
     rows |= {"parameters": f"{record.parameters or 0:,}", "random seed": str(model.spec.seed)}

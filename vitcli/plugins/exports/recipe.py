@@ -63,8 +63,9 @@ def load(path: str | Path) -> tuple[Any, dict[str, Any]]:
     if "preprocessing" not in metadata:
         raise ValueError(f"{path}: it has no metadata of vitcli")
     if not can_follow(steps := metadata["preprocessing"]):
-        other = {name: steps[name] for name in steps if steps[name] != STEPS.get(name)}
-        what = ", ".join(f"{name}: {value}" for name, value in other.items())
+        fine = STEPS | {name: steps.get(name) for name in ("fit", "height", "width")}
+        other = [f"{k}: {v}" for k, v in steps.items() if v != fine.get(k) and v not in MODES]
+        what = ", ".join(other) or "some steps are missing"
         raise OtherStepsError(f"{path}: no picture can be prepared for its input ({what})")
     num_names, num_outputs = len(metadata.get("class_names", ())), session.get_outputs()[0].shape[1]
     if num_names not in (0, num_outputs):

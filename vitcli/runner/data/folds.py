@@ -26,7 +26,7 @@ from vitcli.runner.text import printable, quantity
 MOST_COMPARED = 5000
 """Number of images above which none are looked for that look alike: each run would take long."""
 MOST_ALIKE = 1_000_000
-"""Number of pairs of images that look alike above which earlier versions lost some."""
+"""Number of images that look like one, in both orders, above which earlier versions lost some."""
 Links = np.ndarray
 """Pairs of images, by their index, that are in one group: (P, 2)."""
 
@@ -52,16 +52,20 @@ def take_fold(
         images = together(data.train, data.test)
         images = images[canonical_order(images)]
     number, part = divmod(seed, folds)
-    linked, digests, unlinked = linked_images(images, data.class_names, folds, groups)
+    linked, digests, unlinked, num_alike = linked_images(images, data.class_names, folds, groups)
     is_test = divide(linked, digests, images.labels.tolist(), folds, number) == part
     sides, text = dict[str, str](), ""
     if known:
         sides, is_test = keep_sides(images, known, {*images[is_test].names}, groups)
+        if not is_test.any():
+            raise InputError(
+                f"fold {part + 1} of {folds}: the run has learned each of its pictures, or started"
+                " from a run that has; add others"
+            )
         old = sum(map(bool, sides.values()))
         text = f"; {old:,} of {quantity(len(sides), 'picture')} stay in the split of an earlier run"
     equal = _groups(digests, _pairs_in_groups(images, groups))
-    sizes = np.bincount(linked)
-    has_lost = len(images) <= MOST_COMPARED and (sizes * (sizes - 1) // 2).sum() > MOST_ALIKE
+    has_lost = len(images) + 2 * num_alike > MOST_ALIKE  # the most that one part of them could have
     if has_lost or (unlinked and linked.max() < equal.max()):  # earlier versions divided otherwise
         data = replace(data, data_hash=sha256(repr((data.data_hash, unlinked)).encode()))
     unused = "" if with_test else f"; the {quantity(len(data.test), 'test image')} are not used"
@@ -99,8 +103,9 @@ def linked_images(
     groups_of: Mapping[str, str],
     *,
     may_be_short: bool = False,
-) -> tuple[np.ndarray, list[bytes], list[str]]:
-    """Return the number of each image's group, its digest, and the classes unlinked.
+) -> tuple[np.ndarray, list[bytes], list[str], int]:
+    """Return the number of each image's group, its digest, the classes unlinked, and how many pairs
+    look alike.
 
     Images with the same pixels, or of one group of ``groups_of`` (name -> group), are in one group,
     and so are up to MOST_COMPARED images that look alike. But if so many look alike that a class
@@ -122,9 +127,9 @@ def linked_images(
             f"data.folds is {folds}, but class {class_names[label]!r} has only {different};"
             " add some, or use fewer folds"
         )
-    alike, unlinked = _links_kept(alike, equal, np.array(labels), folds)
+    kept, unlinked = _links_kept(alike, equal, np.array(labels), folds)
     names = [class_names[label] for label in sorted(unlinked)]
-    return _groups(digests, alike, given), digests, names
+    return _groups(digests, kept, given), digests, names, len(alike)
 
 
 def _links_kept(
@@ -186,7 +191,7 @@ def hold_out_fold(
     an even part of a class, because the first part has the largest group, or if a class has fewer
     groups than there are folds.
     """
-    groups, digests, unlinked = linked_images(
+    groups, digests, unlinked, _ = linked_images(
         images, class_names, folds, {}, may_be_short=may_be_short
     )
     labels = images.labels.tolist()
@@ -316,7 +321,7 @@ def folds_of_probes(images: Images, data: DataSet, folds: int) -> tuple[Tensor |
         return None, ""
     images, device = images.to("cpu"), images.labels.device
     try:
-        groups, digests, unlinked = linked_images(images, data.class_names, folds, data.groups)
+        groups, digests, unlinked, _ = linked_images(images, data.class_names, folds, data.groups)
     except InputError:
         return torch.zeros_like(images.labels, device=device), ""
     if groups.max() + 1 == len(images):

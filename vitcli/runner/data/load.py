@@ -70,9 +70,12 @@ def load_data(
         data = replace(data, data_hash=sha256(repr((data.data_hash, parts)).encode()))
     if spec.folds:
         from vitcli.runner.data.folds import take_fold
+        from vitcli.runner.data.picture_reader import notes_on_absent
 
         if seed is None:
             raise ValueError("data.folds: the part to test on depends on the seed of the run")
+        for note in notes_on_absent(kept, data.contents) if kept else ():
+            on_message(note)
         known = {name: kept[content] for name, content in data.contents.items() if content in kept}
         data, sides, note = take_fold(
             data, spec.folds, seed, with_test=with_test, groups=groups, known=known

@@ -91,7 +91,8 @@ def describe_seen(source: RunDir, spec: ExperimentSpec, data: DataSet) -> list[s
         record = read_record(run) if run else None
         is_own = record and own_path(record.data or "")
         if data.contents and (record is None or (is_own and record.data_hash != data.data_hash)):
-            reason = "an earlier version trained " + run.name if run else "a run before it is gone"
+            old = f"an earlier version trained {run.name}" if run else ""
+            reason = old or "something that it started from cannot be read"
             return [
                 f"does not say which pictures it learned from, because {reason}; if test pictures"
                 " are among them, the test accuracy will be too high"

@@ -122,16 +122,13 @@ def has_new_head(plan: Plan) -> bool:
     if spec.train.init_head == "probe" or not reads_head:
         return False
     if isinstance(first, RunDir):
-        record = read_record(first)
-        if record.new_head or not (record.task.classifies or record.task.answers):
+        row = first.spec().task.row
+        if read_record(first).new_head or not (row.classifies or row.answers):
             return True
     initial = encoder_of(spec, new_module(spec))
     trained = dict(encoder_of(spec, plan.training.module).named_parameters())
-    return all(
-        trained[name].cpu().equal(value)
-        for name, value in initial.named_parameters()
-        if name in initial.head_names
-    )
+    heads = [(n, value) for n, value in initial.named_parameters() if n in initial.head_names]
+    return bool(heads) and all(trained[name].cpu().equal(value) for name, value in heads)
 
 
 def describe_sources(plan: Plan) -> dict[str, Any]:
