@@ -7,10 +7,12 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from tests import torchrun
 from tests.cli import commands
@@ -21,6 +23,8 @@ from tests.same_run import assert_same_run
 from vitcli import api, parts
 from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.models.image_model import build_model
+from vitcli.core.nn.norm import FrozenStatistics
+from vitcli.core.ops.backend import is_unchanged
 from vitcli.core.spec import FAMILIES, ModelSpec, model_spec
 from vitcli.core.train.schedule import lr_factor
 from vitcli.runner.evaluate.weights import load_model
@@ -379,6 +383,11 @@ TIED = "table = nn.Embedding(num_classes, 3); self.head.weight = self.table.weig
         (ZERO, "self.head(self.grown(self.means(x)))", "net.late.bias is built in"),
         ("self.weight = nn.Parameter(torch.ones(1, dtype=torch.cfloat))", POOLED, "is complex"),
         ("Net.get_extra_state = lambda self: {'t': 1}", POOLED, "_extra_state is a dict"),
+        (
+            "self.body.weight.data[0, 0] = float(__import__('numpy').random.rand())",
+            POOLED,
+            "net.py: net.body.weight has other initial values the second time",
+        ),
         ("self.body = SHARED", POOLED, r"net.py:\d+: in maps.*build all layers in __init__"),
         ("self.body = nn.utils.parametrizations.orthogonal(self.body)", POOLED, "__init__.*meta"),
     ],
@@ -603,6 +612,67 @@ def test_an_own_classification_measures_the_model_that_answers(tiny, logits, cod
     Path("own.py").write_text(OUTPUTS % logits)
     talk = vitcli(f"train {tiny} --code own.py -s task.name=Mine --dry-run", code)
     assert ("own.py: Mine.outputs returns other logits than the model" in talk) is bool(code)
+
+
+MASKED = """
+import torch
+from torch import nn
+from vitcli.parts import attention
+@attention
+class Local(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        place = torch.arange(shape.num_tokens)
+        far = (place[:, None] - place).abs() > 2
+        self.register_buffer("mask", torch.zeros(far.shape).masked_fill(far, float("-inf")))
+    def forward(self, q, k, v):
+        return (q @ k.mT + self.mask).softmax(-1) @ v
+"""
+
+
+@pytest.mark.parametrize("decay", ["null", "0.9"])
+def test_a_mask_of_own_code_is_infinite_and_the_training_has_a_result(tiny, decay):
+    Path("mask.py").write_text(MASKED)
+    words = f"-s model.attention=Local -s train.ema_decay={decay} --epochs 1 -o run"
+    vitcli(f"train {tiny} --code mask.py {words}")
+    vitcli("eval run --trust-code")
+    commands.said(0, "runs", "verify", "run")
+
+
+def test_a_batch_norm_inside_own_code_is_known(tiny):
+    norm = "self.norm = nn.BatchNorm2d(3)"
+    Path("net.py").write_text(NET % (norm, "self.head(self.norm(self.maps(x)).mean((2, 3)))"))
+    words = f"train {tiny} --code net.py -s model.family=Net -s optim.name=adamw --dry-run"
+    assert "batch norm would see only a part" in vitcli(f"{words} -s train.accumulate=2", 2)
+    model = nn.Sequential(nn.BatchNorm1d(3, affine=False))
+    with FrozenStatistics(model):
+        model(torch.randn(8, 3))
+    assert (model[0].num_batches_tracked, model[0].running_mean.any()) == (0, False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda inner: setattr(inner, "qkv", Lora(inner.qkv)),
+        lambda inner: inner.qkv.register_forward_hook(lambda *_: None),
+    ],
+)
+def test_kernels_leave_changed_layers_to_torch(change):
+    spec = model_spec(img_size=(8, 8), in_chans=3, num_classes=2, embed_dim=32, num_heads=2)
+    model = build_model(spec, 0)
+    inner = model.blocks[0].attn.inner
+    assert is_unchanged(inner)
+    change(inner)
+    assert not is_unchanged(inner)
+    inner.backend = SimpleNamespace(attention_branch=pytest.fail)
+    assert inner.after_norm(torch.randn(2, 5, 32), nn.Identity(), adds=False, num_queries=5) is None
+
+
+class Lora(nn.Linear):
+    """A linear layer that computes more than x W^T + b."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__(layer.in_features, layer.out_features)
 
 
 def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):

@@ -56,6 +56,12 @@ def test_ema_equals_its_closed_form_copies_counters_and_averages_running_statist
     ema.update(ema.share(1))
     assert ema.model.num_batches_tracked == 1
     assert_close(ema.model.running_mean, model.running_mean * (1 - 2 / 11))
+    model.running_var[0] = math.inf  # as in a mask
+    ema = Ema(model, decay=0.9)
+    model.running_mean = model.running_mean + 1  # replaced, as own code may
+    ema.update(ema.share(1))
+    assert_close(ema.model.running_mean, model.running_mean - 1 + 9 / 11)
+    assert ema.model.running_var[0] == math.inf
 
 
 def test_the_state_of_other_parameters_is_refused():
@@ -69,6 +75,13 @@ def test_the_state_of_other_parameters_is_refused():
     swapped = {name: tensors[name.replace("0.0.", "0.1.", 1)] for name in tensors if ".0." in name}
     with pytest.raises(ValueError, match="state 0 belongs to another parameter"):
         optim.load_state_tensors(optimizers, tensors | swapped)
+
+    class Own(torch.optim.SGD):
+        """Its state has any shape, such as one number a tensor."""
+
+    own = Own(model.parameters(), lr=0.1)
+    optim.load_state_tensors([own], {"0.0.exp_avg_sq": torch.tensor(0.5)})
+    assert own.state[next(model.parameters())]["exp_avg_sq"] == 0.5
 
 
 STATES = [

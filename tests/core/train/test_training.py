@@ -9,6 +9,7 @@ from torch.testing import assert_close
 from tests.core.specs import build, classify
 from tests.core.trainings import data_set, new_task, of_parameters, training_on
 from vitcli.core.data.batches import Batch, balanced_order
+from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.models.image_model import count_layers
 from vitcli.core.objectives.objective import Task
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
@@ -139,6 +140,7 @@ def test_the_rate_falls_by_the_factor_from_layer_to_layer(name):
 def test_a_step_changes_what_is_not_frozen(freeze, trained):
     task = new_task({"train": {"freeze": freeze}})
     made = Training(task.spec, task, data_set())
+    assert made.parameters == count_parameters(new_task({}).module), "frozen or not"
     before = {n: p.detach().clone() for n, p in made.module.named_parameters()}
     list(made.run_epoch(0))
     changed = {n for n, p in made.module.named_parameters() if not p.equal(before[n])}

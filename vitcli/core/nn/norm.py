@@ -1,7 +1,7 @@
 """Normalisation layers. Axes: B batch, N tokens, D embed_dim."""
 
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,12 @@ def synchronise_batch_norms(module: nn.Module) -> None:
         module.get_submodule(name).__class__ = TokenSyncBatchNorm
 
 
+def is_batch_norm(layer: nn.Module) -> TypeGuard[nn.modules.batchnorm._BatchNorm]:
+    """Return whether a layer averages statistics over the batches."""
+    is_norm = isinstance(layer, nn.modules.batchnorm._BatchNorm)
+    return is_norm and layer.running_mean is not None
+
+
 class FrozenStatistics(AbstractContextManager[None]):
     """A context in which BatchNorm normalises as usual but does not update running statistics.
 
@@ -47,13 +53,12 @@ class FrozenStatistics(AbstractContextManager[None]):
     """
 
     def __init__(self, module: nn.Module) -> None:
-        kinds = TokenBatchNorm, TokenSyncBatchNorm
-        self.norms = [part for part in module.modules() if isinstance(part, kinds)]
+        self.norms = [part for part in module.modules() if is_batch_norm(part)]
 
     def __enter__(self) -> None:
         self.kept = [(norm.momentum, norm.num_batches_tracked) for norm in self.norms]
         for norm in self.norms:
-            device = norm.weight.device
+            device = norm.num_batches_tracked.device
             norm.momentum, norm.num_batches_tracked = 0.0, torch.zeros((), device=device)
 
     def __exit__(self, *error: Any) -> None:

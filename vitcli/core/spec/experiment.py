@@ -12,6 +12,11 @@ from vitcli.core.spec.rows import Frozen, FrozenMapping, Spec
 from vitcli.core.spec.task import TASK, ClassifySpec, TaskSpec
 from vitcli.core.spec.train import TrainSpec
 
+ACCUMULATE = (
+    "train.accumulate: batch norm would see only a part of each batch, which changes the gradients;"
+    " set train.accumulate to 1"
+)
+
 
 class PretrainSpec(Spec):
     """A training on the same images, with the same model and random seed."""
@@ -80,10 +85,7 @@ class ExperimentSpec(Spec):
         The spec itself is valid, because runs of earlier versions may have such a configuration.
         """
         if self.train.accumulate > 1 and self.model.has_batch_norm:
-            return (
-                "train.accumulate: batch norm would see only a part of each batch, which changes"
-                " the gradients; set train.accumulate to 1"
-            )
+            return ACCUMULATE
         if self.data.mean and max(self.data.mean) > 1:
             return (
                 "data.mean: a value is above 1, but pixels lie between 0 and 1; divide mean and std"

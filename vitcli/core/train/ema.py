@@ -11,9 +11,9 @@ class Ema:
 
     Each update sets average <- d * average + (1 - d) * weights. After t updates
     d = min(decay, (1 + t) / (10 + t)), as in TensorFlow's ExponentialMovingAverage, so that the
-    random start loses its weight quickly. Integer buffers are copied. The tensors that a module
-    lists in ``not_averaged`` are copied too: the mean of two random projections is not a random
-    projection.
+    random start loses its weight quickly. Integer buffers are copied, and so are buffers with
+    infinite values, such as a mask, and the tensors that a module lists in ``not_averaged``: the
+    mean of two random projections is not a random projection.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -24,13 +24,15 @@ class Ema:
             for path, module in model.named_modules()
             for name in getattr(module, "not_averaged", ())
         }
-        named = [*model.named_parameters(), *model.named_buffers()]
-        averages = [*self.model.parameters(), *self.model.buffers()]
-        self._averaged: list[tuple[Tensor, Tensor]] = []
-        self._copied: list[tuple[Tensor, Tensor]] = []
-        for (name, source), average in zip(named, averages, strict=True):
-            is_mean = average.is_floating_point() and name not in not_averaged
-            (self._averaged if is_mean else self._copied).append((average, source))
+        self._source = model
+        self._averages = _tensors(self.model)
+        names = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
+        self._are_means = [
+            average.is_floating_point()
+            and name not in not_averaged
+            and bool(average.isfinite().all())
+            for name, average in zip(names, self._averages, strict=True)
+        ]
 
     def share(self, num_updates: int) -> float:
         """Return the share 1 - d that the weights have in an update."""
@@ -39,13 +41,20 @@ class Ema:
     @torch.no_grad()
     def update(self, share: float | Tensor) -> None:
         """Move the average towards the weights by ``share``, which in a CUDA graph is a tensor."""
-        averages = [average for average, _ in self._averaged]
-        sources = [source for _, source in self._averaged]
+        # A module may have replaced a buffer since the last update.
+        pairs = [*zip(self._averages, _tensors(self._source), self._are_means, strict=True)]
+        averages = [average for average, _, is_mean in pairs if is_mean]
+        sources = [source for _, source, is_mean in pairs if is_mean]
         if isinstance(share, Tensor):
             changes = torch._foreach_sub(sources, averages)
             torch._foreach_mul_(changes, share)
             torch._foreach_add_(averages, changes)
         else:
             torch._foreach_lerp_(averages, sources, share)
-        for average, source in self._copied:
-            average.copy_(source)
+        for average, source, is_mean in pairs:
+            if not is_mean:
+                average.copy_(source)
+
+
+def _tensors(model: nn.Module) -> list[Tensor]:
+    return [*model.parameters(), *model.buffers()]

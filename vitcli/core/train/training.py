@@ -72,6 +72,8 @@ class Training:
         self.device = data.train.pixels.device
         count = num_batches(len(data.train), spec.train.batch_size)
         self.steps_per_epoch = min(count, spec.train.limit_batches or count)
+        self.parameters = count_parameters(self.module)
+        """Number of all parameters, frozen or not."""
         if spec.train.freeze is not None:
             optim.freeze(self.module, spec.train.freeze)
         self.optimizers = optim.build_optimizers(self.module, spec.optim)
@@ -97,11 +99,6 @@ class Training:
     @property
     def num_steps(self) -> int:
         return self.steps_per_epoch * self.spec.train.epochs
-
-    @property
-    def parameters(self) -> int:
-        """Return the number of all parameters, frozen or not."""
-        return count_parameters(self.module)
 
     @property
     def evaluated_module(self) -> nn.Module:

@@ -72,7 +72,7 @@ def run_weights(
     weights = checkpoint.part(str(checkpoint.state.get("weights")))
     if run.is_only_a_classifier(run.config()):
         weights = {name.removeprefix("encoder."): tensor for name, tensor in weights.items()}
-    if not weights or not all(tensor.isfinite().all() for tensor in weights.values()):
+    if not weights or any(tensor.isnan().any() for tensor in weights.values()):
         raise InputError(f"{run.path}: the weights of step {checkpoint.step} are not finite")
     return weights
 
@@ -123,6 +123,8 @@ def load_module(
         raise
     except (RuntimeError, UserError) as error:
         raise InputError(f"{run.path}: checkpoint and config.yaml do not fit together") from error
+    if not all(parameter.isfinite().all() for parameter in module.parameters()):
+        raise InputError(f"{run.path}: the weights of its checkpoint are not finite")
     return module.to(pick_device(device)).eval()
 
 

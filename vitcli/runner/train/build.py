@@ -16,9 +16,10 @@ from vitcli.core import ranks
 from vitcli.core.data.batches import Batch, augmented_batch, images_at_once
 from vitcli.core.data.source import DataSet
 from vitcli.core.data.stored import StoredPixels
-from vitcli.core.nn.norm import synchronise_batch_norms
+from vitcli.core.nn.norm import is_batch_norm, synchronise_batch_norms
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.experiment import ACCUMULATE
 from vitcli.core.torch_use import autocast_to
 from vitcli.core.train.training import Training
 from vitcli.runner.data.extras import refuse_other_task
@@ -75,6 +76,8 @@ def build_training(
     training.precision = precision
     training.kernels = kernels
     if spec.code:
+        if spec.train.accumulate > 1 and any(map(is_batch_norm, module.modules())):
+            raise ConfigError(ACCUMULATE)
         check_parts(task, checked_batch(training), spec.seed)
         check_outputs(task, data.train[:8])
     return training

@@ -19,9 +19,11 @@ from vitcli.core.metrics.classification import logits_and_labels
 from vitcli.core.models.own import CLOSE, OwnModel
 from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import seed_step
+from vitcli.core.spec import ExperimentSpec
 from vitcli.core.torch_use import evaluating
 from vitcli.core.train.training import Training
 from vitcli.runner.errors import OwnCodeError
+from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.own_code import locate_in_own_code, place_of
 from vitcli.runner.experiment.torch_state import unchanged
 from vitcli.runner.files import sha256
@@ -269,6 +271,17 @@ def check_parts(task: Task, batch: Batch, seed: int) -> None:
             raise OwnCodeError(
                 f"{files}: the same batch gave other numbers the second time; take random numbers"
                 " from torch, whose generator vitcli seeds before each step"
+            )
+
+
+def check_build(spec: ExperimentSpec) -> None:
+    """Refuse own code that draws its initial weights elsewhere than from torch."""
+    first, second = (new_module(spec).state_dict() for _ in range(2))
+    for name, value in first.items():
+        if not torch.allclose(value, second[name], rtol=0, atol=0, equal_nan=True):
+            raise OwnCodeError(
+                f"{', '.join(sorted(spec.code))}: {name} has other initial values the second time;"
+                " draw them from torch, whose generator vitcli seeds"
             )
 
 

@@ -34,6 +34,7 @@ from vitcli.runner.run.split import Sides, learned_sides, read_sides, split_json
 from vitcli.runner.text import Listener, ignore_message, listed, quantity
 from vitcli.runner.train import exactness
 from vitcli.runner.train.build import build_training, compile_training, settings
+from vitcli.runner.train.contract import check_build
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.flops import count_operations
 from vitcli.runner.train.initial import initial_module, refuse_source, sources
@@ -180,9 +181,8 @@ def prepare(experiment: Experiment, request: Request, *, replay: int | None = No
         )
         if not is_waiting:
             compile_training(training, request.on_message)
-    if spec.code:  # it may fail where its operations are counted
-        with settings(training), without_memory(spec):
-            count_operations(spec, next(training.batches(0)))
+    if spec.code:
+        try_own_code(training, is_new=not checkpoint)
     if ranks.size() > 1:
         facts = {"configuration": config_hash(spec), "data": data.data_hash}
         facts["checkpoint"] = str(checkpoint.step) if checkpoint else "none"
@@ -327,6 +327,15 @@ def refuse_other_bits(plan: Plan, *, replay: int | None) -> dict[str, Change]:
 
 
 # The images
+
+
+def try_own_code(training: Training, *, is_new: bool) -> None:
+    """Refuse own code that builds other weights each time, or cannot be counted."""
+    spec = training.spec
+    if is_new:  # the weights of another one are in its checkpoint
+        check_build(spec)
+    with settings(training), without_memory(spec):
+        count_operations(spec, next(training.batches(0)))
 
 
 def read_images(
