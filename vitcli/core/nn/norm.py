@@ -3,7 +3,6 @@
 from contextlib import AbstractContextManager
 from typing import Any, TypeGuard
 
-import torch
 from torch import Tensor, nn
 
 EPS = 1e-6
@@ -58,8 +57,8 @@ class FrozenStatistics(AbstractContextManager[None]):
     def __enter__(self) -> None:
         self.kept = [(norm.momentum, norm.num_batches_tracked) for norm in self.norms]
         for norm in self.norms:
-            device = norm.num_batches_tracked.device
-            norm.momentum, norm.num_batches_tracked = 0.0, torch.zeros((), device=device)
+            assert norm.num_batches_tracked is not None, "it averages"
+            norm.momentum, norm.num_batches_tracked = 0.0, norm.num_batches_tracked.clone()
 
     def __exit__(self, *error: Any) -> None:
         for norm, (momentum, count) in zip(self.norms, self.kept, strict=True):
