@@ -24,7 +24,6 @@ from vitcli import api, parts
 from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.models.image_model import build_model
 from vitcli.core.nn.norm import FrozenStatistics
-from vitcli.core.ops.backend import is_unchanged
 from vitcli.core.spec import FAMILIES, ModelSpec, model_spec
 from vitcli.core.train.schedule import lr_factor
 from vitcli.runner.evaluate.weights import load_model
@@ -661,11 +660,11 @@ def test_kernels_leave_changed_layers_to_torch(change):
     spec = model_spec(img_size=(8, 8), in_chans=3, num_classes=2, embed_dim=32, num_heads=2)
     model = build_model(spec, 0)
     inner = model.blocks[0].attn.inner
-    assert is_unchanged(inner)
+    inner.backend = SimpleNamespace(attention_branch=lambda *_: "of the kernels")
+    tokens = torch.randn(2, 5, 32), nn.Identity()
+    assert inner.after_norm(*tokens, adds=True, num_queries=5) == "of the kernels"
     change(inner)
-    assert not is_unchanged(inner)
-    inner.backend = SimpleNamespace(attention_branch=pytest.fail)
-    assert inner.after_norm(torch.randn(2, 5, 32), nn.Identity(), adds=False, num_queries=5) is None
+    assert inner.after_norm(*tokens, adds=True, num_queries=5) is None
 
 
 class Lora(nn.Linear):

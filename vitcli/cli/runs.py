@@ -280,19 +280,18 @@ def diff(
     form: shared.Format = "text",
 ) -> None:
     """Compare the configuration, environment and results of two runs."""
-    from vitcli.runner.run.compare import compare_runs, describe_starts, describe_tests
+    from vitcli.runner.run.compare import compare_runs, describe_tests
     from vitcli.runner.run.record import load_run
 
     left, right = load_run(one), load_run(other)
     parts = compare_runs(left, right)
     names = [left.name, right.name]
     same = [f"{name}: the same" for name, pairs in parts.items() if not pairs]
-    both = [left, right]
     once = "these are single runs; a different random seed also changes the numbers"
     report = Report(
         facts=[Fact(side, name, text="") for side, name in zip("ab", names, strict=True)],
         tables=[pair_table(name, pairs, names) for name, pairs in parts.items()],
-        notes=[*same, *describe_starts(both), *describe_tests(both), f"note: {once}"],
+        notes=[*same, *describe_tests([left, right]), f"note: {once}"],
     )
     emit_report(report, form)
 

@@ -214,7 +214,9 @@ class SelfAttention(backend.InnerLayer):
         scale, branch = self.softmax_scale, self.backend.attention_branch
         if branch is None or scale is None or self.position.turns_heads:
             return None
-        if not (isinstance(self.proj, backend.Linear) and backend.is_unchanged(self)):
+        if not isinstance(self.proj, backend.Linear):
+            return None
+        if not backend.are_unchanged(self, self.qkv, self.attend, self.proj):
             return None
         out = branch(x, norm, self.qkv, self.proj, self.num_heads, scale, adds, num_queries)
         return out if out is None or adds else self.proj_drop(out)

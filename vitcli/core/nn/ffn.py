@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.mbconv import DepthwiseConv
-from vitcli.core.ops.backend import Gelu, InnerLayer, Linear, is_unchanged
+from vitcli.core.ops.backend import Gelu, InnerLayer, Linear, are_unchanged
 
 
 class Mlp(InnerLayer):
@@ -46,8 +46,9 @@ class Mlp(InnerLayer):
 
     def after_norm(self, x: Tensor, norm: nn.Module, adds: bool, num_queries: int) -> Tensor | None:
         branch, drops = self.backend.ffn_branch, self.training and self.drop1.p > 0
-        is_known = type(self) is Mlp and type(self.act) is Gelu and is_unchanged(self)
-        if branch is None or drops or not is_known:
+        if branch is None or type(self) is not Mlp or type(self.act) is not Gelu or drops:
+            return None
+        if not are_unchanged(self, self.fc1, self.act, self.fc2):
             return None
         out = branch(x[:, :num_queries], norm, self.fc1, self.fc2, adds)
         return out if out is None or adds else self.drop2(out)

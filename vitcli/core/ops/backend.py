@@ -258,15 +258,14 @@ def compute_branch(branch: Any, x: Tokens, *, first_only: bool = False) -> Any:
     return out if out is None or adds else branch.merge(x[:, :num_queries], out)
 
 
-def is_unchanged(inner: nn.Module) -> bool:
-    """Return whether all layers are those of vitcli or torch, and compute without hooks."""
-    return not any(
-        layer._forward_hooks
-        or layer._forward_pre_hooks
-        or layer._backward_hooks
-        or not type(layer).__module__.startswith(("vitcli.", "torch."))
-        for layer in inner.modules()
-    )
+def are_unchanged(*layers: nn.Module) -> bool:
+    """Return whether layers are those of vitcli or torch, and compute without hooks."""
+    for layer in layers:
+        if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks:
+            return False
+        if not type(layer).__module__.startswith(("vitcli.", "torch.")):
+            return False
+    return True
 
 
 def returns_input(layer: nn.Module) -> bool:

@@ -24,9 +24,13 @@ class Ema:
             for path, module in model.named_modules()
             for name in getattr(module, "not_averaged", ())
         }
-        self._source = model
-        self._averages = _tensors(self.model)
-        names = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
+        self._averages = [*self.model.parameters(), *self.model.buffers()]
+        self._parameters = [*model.parameters()]
+        buffers = [name for name, _ in model.named_buffers()]
+        places = [name.rpartition(".") for name in buffers]
+        self._buffers = [(model.get_submodule(path), key) for path, _, key in places]
+        """The module of each buffer and its name there: a module may replace a buffer."""
+        names = [*(name for name, _ in model.named_parameters()), *buffers]
         self._are_means = [
             average.is_floating_point()
             and name not in not_averaged
@@ -41,8 +45,8 @@ class Ema:
     @torch.no_grad()
     def update(self, share: float | Tensor) -> None:
         """Move the average towards the weights by ``share``, which in a CUDA graph is a tensor."""
-        # A module may have replaced a buffer since the last update.
-        pairs = [*zip(self._averages, _tensors(self._source), self._are_means, strict=True)]
+        weights = [*self._parameters, *(getattr(module, key) for module, key in self._buffers)]
+        pairs = [*zip(self._averages, weights, self._are_means, strict=True)]
         averages = [average for average, _, is_mean in pairs if is_mean]
         sources = [source for _, source, is_mean in pairs if is_mean]
         if isinstance(share, Tensor):
@@ -54,7 +58,3 @@ class Ema:
         for average, source, is_mean in pairs:
             if not is_mean:
                 average.copy_(source)
-
-
-def _tensors(model: nn.Module) -> list[Tensor]:
-    return [*model.parameters(), *model.buffers()]

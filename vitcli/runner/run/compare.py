@@ -72,15 +72,6 @@ def describe_tests(records: Sequence[RunRecord]) -> list[str]:
     return [f"note: the test scores are of different test pictures: {shared}"]
 
 
-def describe_starts(records: Sequence[RunRecord]) -> list[str]:
-    """Return a note on each run that does not record its first weights, as those of 1.0.0."""
-    return [
-        f"note: {record.name} does not record which weights its pre-training gave (init_sha256)"
-        for record in records
-        if record.setting("pretrain") and record.init_sha256 is None
-    ]
-
-
 HIDDEN = ("seed", "data.name", "code", TEACHER_WEIGHTS)
 """Fields that a list of runs shows anyway, or that follow from others."""
 
