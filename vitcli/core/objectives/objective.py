@@ -66,11 +66,6 @@ class Task(ABC):
         self._ahead = DrawnAhead(self._draw_pinned)
 
     @property
-    def reports(self) -> tuple[str, ...]:
-        """Return the names of the scalars of ``losses``."""
-        return self.spec.task.row.reports
-
-    @property
     def teacher(self) -> ImageModel | None:
         """Return the frozen model, outside the module, that ``losses`` reads; usually None.
 
