@@ -24,7 +24,7 @@ from vitcli.core.torch_use import autocast_to
 from vitcli.core.train import optim
 from vitcli.core.train.ema import Ema
 from vitcli.core.train.executor import Graphs, Tensors
-from vitcli.core.train.schedule import planned_factor
+from vitcli.core.train.schedule import lr_factor
 
 SKIPPED, RATES = "skipped_steps", "rates"
 Parts = Callable[[str], dict[str, Tensor]]
@@ -89,7 +89,6 @@ class Training:
         self.summed = (*spec.task.row.reports, "grad_norm", *([SKIPPED] if fp16 else []))
         wide = torch.float32 if self.device.type == "mps" else torch.float64
         self.sums = torch.zeros(len(self.summed), dtype=wide, device=self.device)
-        self._lr_factor = planned_factor(spec, self.steps_per_epoch)
         self._has_rows = task.has_rows and not isinstance(data.train.pixels, StoredPixels)
         """Whether a graph makes its batches itself."""
         self.graphs = Graphs(self.optimizers, on_message) if graphs else None
@@ -135,7 +134,14 @@ class Training:
         """Return the share of the weights in their average, and the learning rate of each group."""
         share = self.ema.share(step + 1) if self.ema else 0.0
         groups = [group for each in self.optimizers for group in each.param_groups]
-        factor = self._lr_factor(step)
+        plan = self.spec.optim
+        factor = lr_factor(
+            step,
+            schedule=plan.schedule,
+            warmup_steps=round(plan.warmup_epochs * self.steps_per_epoch),
+            num_steps=self.num_steps,
+            min_ratio=plan.min_lr_ratio,
+        )
         return [share, *(group["peak_lr"] * factor for group in groups)]
 
     def take_step(self, batch: Batch, rates: Sequence[float | Tensor]) -> dict[str, Tensor]:
