@@ -54,7 +54,7 @@ def build_training(
     if ranks.size() > 1:
         synchronise(module, device)
     task = task_class(spec)(spec, move_module(module, device, spec.model))
-    if task.teacher is not None:
+    if spec.task.taught_by:
         load_teacher(task)
     task.encoder(module).grad_checkpointing = spec.train.grad_checkpointing
     precision = name_precision(spec.train.precision, device)
