@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
+from functools import partial
 from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn, cast
 
@@ -78,11 +78,6 @@ class LazyCommands(Mapping[str, Any]):
 
 
 def load_command(name: str) -> Any:
-    return _load(name, os.environ.get(plugin.VARIABLE, ""))
-
-
-@cache
-def _load(name: str, switches: str) -> Any:
     try:
         loaded = _made(name, plugin.load_target(all_commands()[name]))
     except plugin.PluginError as error:
