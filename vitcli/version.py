@@ -20,18 +20,13 @@ def source_commit() -> tuple[str | None, bool | None]:
     root = PACKAGE.parent
     try:
         if (root / ".git").exists():
-            commit = _git(root, "rev-parse", "HEAD")
-            return commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
+            command = ["git", "-C", str(root), "status", "--porcelain=v2", "--branch"]
+            text = subprocess.check_output(
+                [*command, "--untracked-files=no"], stderr=subprocess.DEVNULL, text=True, timeout=10
+            )
+            first, *lines = text.splitlines()
+            return first.removeprefix("# branch.oid "), any(line[0] != "#" for line in lines)
         stored = json.loads((PACKAGE / COMMIT).read_text())
         return stored["commit"], stored["dirty"]
     except (OSError, ValueError, KeyError, TypeError, subprocess.SubprocessError):
         return None, None
-
-
-def _git(root: Path, *words: str) -> str:
-    import subprocess
-
-    done = subprocess.run(
-        ["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=10
-    )
-    return done.stdout.strip()

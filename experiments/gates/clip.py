@@ -118,7 +118,7 @@ def measure(name: str, seed: int = 0, data_dir: Path | None = None) -> dict[str,
         for _ in state.run_epoch(epoch):
             pass
         means = state.take_means()
-    trained = {f"train_{name}": means[name] for name in task.reports if name in means}
+    trained = {f"train_{name}": means[name] for name in task.spec.task.row.reports if name in means}
     return {"seed": seed} | task.measure(task.outputs(module, data.test)) | trained
 
 

@@ -122,6 +122,5 @@ def test_a_module_that_turns_ctrl_c_into_another_error_ends_in_one_line():
 def test_a_command_is_one_row_and_is_imported_when_it_is_called(monkeypatch):
     monkeypatch.setitem(main.COMMANDS, "gone", "vitcli.cli.no_such_module:gone")
     monkeypatch.setitem(main.COMMANDS, "check-up", "vitcli.cli.doctor:doctor")
-    main._load.cache_clear()
     assert "Check versions" in printed("check-up", "--help")
     assert isinstance(CliRunner().invoke(app, ["gone"]).exception, ImportError)

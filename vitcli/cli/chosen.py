@@ -9,6 +9,7 @@ from vitcli.cli.console import say
 from vitcli.runner.errors import ConfigError
 
 if TYPE_CHECKING:
+    from vitcli.core.spec import TrainSpec
     from vitcli.runner.experiment.config import Experiment
     from vitcli.runner.run.folder import RunDir
 
@@ -74,16 +75,14 @@ def adopt_model(
 
 
 def shorten_pretraining(
-    experiment: "Experiment", changes: Mapping[str, Any], options: Mapping[str, str]
+    train: "TrainSpec", changes: Mapping[str, Any], options: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the fields of the pre-training that a short try lowers, with a note.
+    """Return the fields of the pre-training ``train`` that a short try lowers, with a note.
 
     ``--limit-batches`` makes a training a try. It lowers the batches of the pre-training, too, and
     ``--epochs`` beside it the epochs.
     """
-    if experiment.spec.pretrain is None or "train.limit_batches" not in options:
-        return {}
-    train, lowered = experiment.spec.pretrain.train, {}
+    lowered = {}
     for name in ("epochs", "limit_batches"):
         limit, planned = changes.get(f"train.{name}"), getattr(train, name)
         is_asked = f"train.{name}" in options and f"pretrain.train.{name}" not in changes

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
+from functools import partial
 from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn, cast
 
@@ -66,33 +66,24 @@ def all_commands() -> dict[str, str]:
 
 class LazyCommands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
-        if name not in all_commands():
-            raise KeyError(name)
-        return load_command(name)
+        commands = all_commands()
+        target = commands[name]
+        try:
+            loaded = _made(name, plugin.load_target(target))
+        except plugin.PluginError as error:
+            loaded = _made(name, _failing(error))
+            loaded.ignore_unknown_options = loaded.allow_extra_args = True
+            loaded.short_help = str(error)
+        for row in commands:
+            if row.startswith(f"{name} ") and hasattr(loaded, "commands"):
+                loaded.commands[row.removeprefix(f"{name} ")] = self[row]
+        return loaded
 
     def __iter__(self) -> Iterator[str]:
         return (name for name in all_commands() if " " not in name)
 
     def __len__(self) -> int:
         return len(list(iter(self)))
-
-
-def load_command(name: str) -> Any:
-    return _load(name, os.environ.get(plugin.VARIABLE, ""))
-
-
-@cache
-def _load(name: str, switches: str) -> Any:
-    try:
-        loaded = _made(name, plugin.load_target(all_commands()[name]))
-    except plugin.PluginError as error:
-        loaded = _made(name, _failing(error))
-        loaded.ignore_unknown_options = loaded.allow_extra_args = True
-        loaded.short_help = str(error)
-    for row in all_commands():
-        if row.startswith(f"{name} ") and hasattr(loaded, "commands"):
-            loaded.commands[row.removeprefix(f"{name} ")] = load_command(row)
-    return loaded
 
 
 def _made(name: str, command: Any) -> Any:
@@ -129,7 +120,7 @@ class Commands(TyperGroup):
         room = formatter.width - 6 - max(map(len, self.commands))
         for title in ("Commands", "Commands of plugins"):
             shown = [
-                (name, load_command(name).get_short_help_str(room))
+                (name, self.commands[name].get_short_help_str(room))
                 for name in self.commands
                 if (name in added) == (title != "Commands")
             ]

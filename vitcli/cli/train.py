@@ -136,7 +136,8 @@ def train(
     """
     from vitcli.runner.train.prepare import Request
 
-    shared.check_trackers(track or ())
+    if track:
+        shared.check_trackers(track)
     shortcuts: dict[str, Any] = {
         "seed": seed,
         "train.epochs": epochs,
@@ -199,7 +200,9 @@ def choose_experiment(
         if changes.get("train.init"):
             changes, first = adopt_model(name, changes, options)
         found = load_changed(name, changes, options)
-        if short := shorten_pretraining(found, changes, options):
+        pretrain = found.spec.pretrain
+        if pretrain and "train.limit_batches" in options:
+            short = shorten_pretraining(pretrain.train, changes, options)
             found = load_experiment(name, changes | short, options)
         return found, output, first
     if not (experiment or output or rerun):

@@ -81,28 +81,24 @@ def commit(path: Path, content: bytes) -> None:
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path}: not a regular file")
-    with errors_name(path):
-        _replace(path, content)
-    sync_folder(path.parent)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    mode = path.stat().st_mode & 0o777 if path.exists() else None
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    # mkstemp() would ignore the umask and the default rights of the folder.
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if mode is not None:
-            os.chmod(temporary, mode)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+    with errors_name(path):
+        mode = path.stat().st_mode & 0o777 if path.exists() else None
+        # mkstemp() would ignore the umask and the default rights of the folder.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            if mode is not None:
+                os.chmod(temporary, mode)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+    sync_folder(path.parent)
 
 
 def temporary_files_of(path: Path) -> list[Path]:

@@ -28,9 +28,8 @@ def native(native_machine) -> Backend:
 
 
 def test_a_failed_preparation_does_not_change_the_model():
-    def fail(op: str, *sizes: int) -> None:
-        if op == "attention":  # other layers come before it
-            raise OSError(sizes)
+    def fail(model: nn.Module) -> None:
+        raise OSError(f"no compiler for {model.spec.embed_dim}")
 
     model = build_vit(changed(**WIDE))
     with pytest.raises(OSError, match="48"):

@@ -10,7 +10,7 @@ from tests.runner.machine import processors
 from tests.runner.machine.processors import AVX2, AVX512, ZEN4, x86
 from vitcli.runner.limits import cpu_quota, divide_cores, usable_cores
 from vitcli.runner.machine import device, products
-from vitcli.runner.machine.device import computes_bf16, cpu_kind, pick_precision, prefers_bf16
+from vitcli.runner.machine.device import computes_bf16, cpu_kind, pick_precision
 from vitcli.runner.machine.products import warn_if_emulated
 
 
@@ -28,7 +28,6 @@ from vitcli.runner.machine.products import warn_if_emulated
 )
 def test_where_bf16_is_computed_and_where_auto_takes_it(monkeypatch, cpu, computes, prefers):
     assert computes_bf16(cpu) is computes
-    assert prefers_bf16(cpu) is prefers
     monkeypatch.setattr(device, "this_processor", lambda: cpu)
     assert pick_precision("auto", torch.device("cpu")) is (torch.bfloat16 if prefers else None)
     assert pick_precision("bf16", torch.device("cpu")) is torch.bfloat16, "who asks for it gets it"

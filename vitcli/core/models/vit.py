@@ -17,7 +17,7 @@ from vitcli.core.nn.block import Block, Branch, drop_path_rates, forward_recompu
 from vitcli.core.nn.init import init_parts, keeping_own
 from vitcli.core.nn.pool import ClsPool, Pool
 from vitcli.core.nn.pos_embed import resize_positions
-from vitcli.core.ops.backend import UsesBackend, norm_op_sizes, postpone_sums
+from vitcli.core.ops.backend import UsesBackend, postpone_sums
 from vitcli.core.randomness import Draws
 from vitcli.core.spec import ModelSpec, PatchSpec, TokenSpec, VitSpec
 from vitcli.core.spec.rows import make
@@ -132,9 +132,6 @@ class TokenModel(UsesBackend, ImageModel):
 
     def features(self, images: Tensor) -> Tensor:
         return self.pool(self.forward_features(images))
-
-    def op_sizes(self) -> dict[str, tuple[int, ...]]:
-        return norm_op_sizes(self.norm)
 
     def last_norm(self, tokens: Tensor) -> Tensor:
         """Return the normalised tokens (B, N, D) from the output of the last block."""

@@ -199,13 +199,6 @@ class SelfAttention(backend.InnerLayer):
             return None
         return self.attend.softmax_scale if isinstance(self.attend, Softmax) else None
 
-    def op_sizes(self) -> dict[str, tuple[int, ...]]:
-        if self.softmax_scale is None:
-            return {}
-        width = self.qkv.out_features // 3
-        whole = {} if self.position.turns_heads else {"attention_branch": (width,)}
-        return {"attention": (self.num_tokens, self.num_heads, width), **whole}
-
     @property
     def last(self) -> nn.Module:
         return self.proj_drop

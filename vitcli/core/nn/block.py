@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.norm import FrozenStatistics
-from vitcli.core.ops.backend import PLAIN, UsesBackend, compute_branch, norm_op_sizes
+from vitcli.core.ops.backend import PLAIN, UsesBackend, compute_branch
 
 T = TypeVar("T")
 Join = Callable[[Tensor, Tensor], Tensor]
@@ -96,9 +96,6 @@ class Branch(UsesBackend, nn.Module):
         assert isinstance(self.inner, SelfAttention)
         branch = self.inner.forward_first(self.inner_input(x))
         return self.merge(x[:, :1], branch)  # sliced after it: gradients are summed in this order
-
-    def op_sizes(self) -> dict[str, tuple[int, ...]]:
-        return norm_op_sizes(self.norm) if self.norm_is_first else {}
 
 
 class PreNormBranch(Branch):

@@ -37,9 +37,6 @@ class Mlp(InnerLayer):
         x = self.drop1(self.act(self.fc1(x)))  # (B, N, hidden)
         return self.drop2(self.fc2(x))
 
-    def op_sizes(self) -> dict[str, tuple[int, ...]]:
-        return {"ffn_branch": (self.fc1.in_features, self.fc1.out_features)}
-
     @property
     def last(self) -> nn.Module:
         return self.drop2

@@ -66,11 +66,6 @@ class Task(ABC):
         self._ahead = DrawnAhead(self._draw_pinned)
 
     @property
-    def reports(self) -> tuple[str, ...]:
-        """Return the names of the scalars of ``losses``."""
-        return self.spec.task.row.reports
-
-    @property
     def teacher(self) -> ImageModel | None:
         """Return the frozen model, outside the module, that ``losses`` reads; usually None.
 
@@ -129,7 +124,10 @@ class Task(ABC):
 
     def rows(self, data: DataSet, epoch: int) -> EpochPlan:
         """Return the order and the random parameters of an epoch, on the CPU."""
-        return self._ahead.take(epoch, len(data.train), data.img_size, data.train.pixels.is_cuda)
+        count, size = len(data.train), data.img_size
+        if not data.train.pixels.is_cuda:
+            return self.draw_rows(epoch, count, size, False)
+        return self._ahead.take(epoch, count, size, True)
 
     def draw_ahead(self, data: DataSet, epoch: int) -> None:
         """Begin to draw an epoch in a thread, if a GPU trains meanwhile."""
@@ -142,8 +140,7 @@ class Task(ABC):
         return epoch_rows(num_images, size, augment, seed=seed, epoch=epoch, at_once=is_cuda)
 
     def _draw_pinned(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> EpochPlan:
-        rows = self.draw_rows(epoch, num_images, size, is_cuda)
-        return pinned(rows) if is_cuda else rows
+        return pinned(self.draw_rows(epoch, num_images, size, is_cuda))
 
     def eval_batches(self, images: Images) -> Iterator[Batch]:
         """Yield the images that ``limit_images`` leaves, normalised, in batches of the device."""

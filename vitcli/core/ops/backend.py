@@ -175,9 +175,8 @@ class Backend:
     """fc2(gelu(fc1(norm(x)))) of (x, norm, fc1, fc2, adds), like ``attention_branch``."""
     postpones_sums: Callable[[Tensor], bool] = lambda _: False
     """Return whether the next ``add_norm`` computes the residual sum of these tokens."""
-    prepare: Callable[..., None] | None = None
-    """Prepare calls of an op, if it needs that. The arguments are the op's name and its sizes, as
-    in ``UsesBackend.op_sizes``."""
+    prepare: Callable[[nn.Module], None] | None = None
+    """Prepare the calls of a model, if the backend needs that."""
 
     def norm(self, x: Tokens, norm: nn.Module) -> Tensor:
         """Return ``norm`` of the tokens, which may be a stream: (B, N, D)."""
@@ -196,23 +195,17 @@ class UsesBackend:
 
     backend: Backend = PLAIN
 
-    def op_sizes(self) -> dict[str, tuple[int, ...]]:
-        """Return each op that this layer calls, with the sizes of the call."""
-        return {}
-
 
 def use_backend(model: nn.Module, backend: Backend) -> None:
     """Set the backend of all layers of the model.
 
-    The backend is prepared for all layers first. If that fails, the model is unchanged.
+    The backend is prepared first. If that fails, the model is unchanged.
     """
-    layers = [module for module in model.modules() if isinstance(module, UsesBackend)]
-    if prepare := backend.prepare:
-        for layer in layers:
-            for op, sizes in layer.op_sizes().items():
-                prepare(op, *sizes)
-    for layer in layers:
-        layer.backend = backend
+    if backend.prepare:
+        backend.prepare(model)
+    for layer in model.modules():
+        if isinstance(layer, UsesBackend):
+            layer.backend = backend
 
 
 class InnerLayer(UsesBackend, nn.Module):
@@ -230,11 +223,6 @@ class InnerLayer(UsesBackend, nn.Module):
         ``num_queries`` tokens are returned: (B, N, D) -> (B, M, D).
         """
         raise NotImplementedError
-
-
-def norm_op_sizes(norm: nn.Module) -> dict[str, tuple[int, ...]]:
-    """Return ``op_sizes`` of a layer that calls ``add_norm`` with this norm."""
-    return {"add_norm": tuple(norm.normalized_shape)} if type(norm) is nn.LayerNorm else {}
 
 
 def compute_branch(branch: Any, x: Tokens, *, first_only: bool = False) -> Any:
@@ -290,9 +278,6 @@ def postpone_sums(model: Any, x: Tensor) -> Any:
 class Linear(UsesBackend, nn.Linear):
     """A linear layer, x W^T + b: (..., in) -> (..., out)."""
 
-    def op_sizes(self) -> dict[str, tuple[int, ...]]:
-        return {"linear": (self.out_features, self.in_features)}
-
     def forward(self, x: Tensor) -> Tensor:
         return self.backend.linear(x, self.weight, self.bias)
 
@@ -307,9 +292,6 @@ def wrap_linear(layer: nn.Linear) -> Linear:
 
 class Gelu(UsesBackend, nn.GELU):
     """GELU, x Phi(x), for tensors of any shape."""
-
-    def op_sizes(self) -> dict[str, tuple[int, ...]]:
-        return {"gelu": ()}
 
     def forward(self, x: Tensor) -> Tensor:
         return self.backend.gelu(x)

@@ -153,8 +153,8 @@ class ExperimentSpec(Spec):
         for name, is_used in by_layer.items():
             if is_used and not self.model.has_blocks:
                 raise ValueError(f"{name}: family {self.model.family!r} has no blocks to count")
-        begun = self.train.init or self.pretrain or self.model.is_pretrained
-        if self.train.init_head == "probe" and not begun:
+        is_probe = self.train.init_head == "probe"
+        if is_probe and not (self.train.init or self.pretrain or self.model.is_pretrained):
             raise ValueError("train.init_head: a probe needs trained weights; set train.init")
         if self.train.early_stopping and not self.data.val_split:
             raise ValueError("train.early_stopping: set data.val_split, the images that decide")

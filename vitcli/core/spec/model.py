@@ -129,10 +129,6 @@ class TokenSpec(ModelSpec):
         return int(slots.POOLS[self.pool].has_cls_token)
 
     @property
-    def head_dim(self) -> int:
-        return self.embed_dim // self.num_heads
-
-    @property
     def hidden_dim(self) -> int:
         return max(1, int(self.embed_dim * self.mlp_ratio))
 
@@ -184,7 +180,7 @@ class TokenSpec(ModelSpec):
         if row.divisible is None:
             return self
         field, factor = row.divisible
-        value = {"embed_dim": self.embed_dim, "head_dim": self.head_dim}[field]
+        value = self.embed_dim if field == "embed_dim" else self.embed_dim // self.num_heads
         if value % factor:
             need = f"an even {field}" if factor == 2 else f"{field} divisible by {factor}"
             raise ValueError(f"pos_embed {self.pos_embed!r} needs {need}, got {value}")

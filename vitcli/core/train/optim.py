@@ -262,10 +262,6 @@ def build_optimizers(model: nn.Module, spec: OptimSpec) -> list[Optimizer]:
     return optimizers
 
 
-def learning_rates(optimizers: Sequence[Optimizer], factor: float) -> list[float]:
-    return [group["peak_lr"] * factor for o in optimizers for group in o.param_groups]
-
-
 def set_learning_rates(optimizers: Sequence[Optimizer], rates: Sequence[float | Tensor]) -> None:
     groups = [group for o in optimizers for group in o.param_groups]
     for group, rate in zip(groups, rates, strict=True):

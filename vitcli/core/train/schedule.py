@@ -1,10 +1,8 @@
 """Learning-rate schedules as pure functions of the step."""
 
 import math
-from collections.abc import Callable
-from functools import partial
 
-from vitcli.core.spec import SCHEDULES, ExperimentSpec
+from vitcli.core.spec import SCHEDULES
 from vitcli.core.spec.rows import make, options_of
 
 
@@ -38,14 +36,3 @@ def lr_factor(
     progress = (step - warmup_steps) / max(1, num_steps - warmup_steps)
     share: float = make(SCHEDULES[schedule], min(1.0, progress), **options_of(schedule))
     return min_ratio + (1 - min_ratio) * share
-
-
-def planned_factor(spec: ExperimentSpec, steps_per_epoch: int) -> Callable[[int], float]:
-    """Return the function of the step, counted from 0, that gives its share of the peak rate."""
-    return partial(
-        lr_factor,
-        schedule=spec.optim.schedule,
-        warmup_steps=round(spec.optim.warmup_epochs * steps_per_epoch),
-        num_steps=steps_per_epoch * spec.train.epochs,
-        min_ratio=spec.optim.min_lr_ratio,
-    )

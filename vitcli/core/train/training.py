@@ -16,7 +16,6 @@ from vitcli.core import ranks
 from vitcli.core.data.batches import Batch, num_batches
 from vitcli.core.data.source import DataSet
 from vitcli.core.data.stored import StoredPixels
-from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.nn.attention import before_step
 from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import seed_step
@@ -25,7 +24,7 @@ from vitcli.core.torch_use import autocast_to
 from vitcli.core.train import optim
 from vitcli.core.train.ema import Ema
 from vitcli.core.train.executor import Graphs, Tensors
-from vitcli.core.train.schedule import planned_factor
+from vitcli.core.train.schedule import lr_factor
 
 SKIPPED, RATES = "skipped_steps", "rates"
 Parts = Callable[[str], dict[str, Tensor]]
@@ -72,7 +71,8 @@ class Training:
         self.device = data.train.pixels.device
         count = num_batches(len(data.train), spec.train.batch_size)
         self.steps_per_epoch = min(count, spec.train.limit_batches or count)
-        self.parameters = count_parameters(self.module)
+        trained = (p for p in self.module.parameters() if p.requires_grad)
+        self.parameters = sum(p.numel() for p in trained)
         """Number of all parameters, frozen or not."""
         if spec.train.freeze is not None:
             optim.freeze(self.module, spec.train.freeze)
@@ -86,10 +86,9 @@ class Training:
         self.step = 0
         self._has_compared = False
         """Whether the ranks have compared the shapes of their gradients."""
-        self.summed = (*task.reports, "grad_norm", *([SKIPPED] if fp16 else []))
+        self.summed = (*spec.task.row.reports, "grad_norm", *([SKIPPED] if fp16 else []))
         wide = torch.float32 if self.device.type == "mps" else torch.float64
         self.sums = torch.zeros(len(self.summed), dtype=wide, device=self.device)
-        self._lr_factor = planned_factor(spec, self.steps_per_epoch)
         self._has_rows = task.has_rows and not isinstance(data.train.pixels, StoredPixels)
         """Whether a graph makes its batches itself."""
         self.graphs = Graphs(self.optimizers, on_message) if graphs else None
@@ -134,7 +133,16 @@ class Training:
     def rates(self, step: int) -> list[float]:
         """Return the share of the weights in their average, and the learning rate of each group."""
         share = self.ema.share(step + 1) if self.ema else 0.0
-        return [share, *optim.learning_rates(self.optimizers, self._lr_factor(step))]
+        groups = [group for each in self.optimizers for group in each.param_groups]
+        plan = self.spec.optim
+        factor = lr_factor(
+            step,
+            schedule=plan.schedule,
+            warmup_steps=round(plan.warmup_epochs * self.steps_per_epoch),
+            num_steps=self.num_steps,
+            min_ratio=plan.min_lr_ratio,
+        )
+        return [share, *(group["peak_lr"] * factor for group in groups)]
 
     def take_step(self, batch: Batch, rates: Sequence[float | Tensor]) -> dict[str, Tensor]:
         """Change the weights by the rows of this process; return its scalars and ``grad_norm``.

@@ -15,6 +15,7 @@ from vitcli.core.spec.task import TASKS
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment import config, yaml_text
+from vitcli.runner.experiment.family import switch_family
 from vitcli.runner.experiment.problems import KINDS, describe, field_names
 from vitcli.runner.files import sha256
 from vitcli.runner.study.definition import MAX_SEED
@@ -184,7 +185,8 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
     document = yaml_text.read_mapping(path)
     raw, documents = config.merge_with_bases(path, document)
     raw |= config.load_own_code(documents) if "code" in raw else {}
-    raw, note = config.apply_command_line(raw, changes)
+    raw, note = switch_family(raw, changes)
+    raw = config.override(raw, changes)
     written = yaml_text.in_files(documents)
     places = yaml_text.Places(
         [*yaml_text.on_command_line(changes, {}).sources, *written.sources], written.otherwise

@@ -157,8 +157,8 @@ def load_experiment(
     spec = parse_experiment(raw, in_files(documents), is_stored=bool(changes))
     if not changes:
         return Experiment(path.stem, spec, path)
-    raw, note = apply_command_line(raw, changes)
-    changed = parse_experiment(raw, on_command_line(changes, options or {}))
+    raw, note = switch_family(raw, changes) if MODEL_FAMILY in changes else (raw, "")
+    changed = parse_experiment(override(raw, changes), on_command_line(changes, options or {}))
     is_changed = changed.replace(seed=spec.seed) != spec
     return Experiment(path.stem, changed, path, is_changed, note=note, typed=frozenset(changes))
 
@@ -212,16 +212,6 @@ def refuse_unknown_data(changes: Mapping[str, Any], options: Mapping[str, str]) 
 
     if isinstance(data := changes.get("data.name"), str):
         check_name(data, f"{options.get('data.name', '--set: data.name')}: ")
-
-
-def apply_command_line(
-    raw: Mapping[str, Any], changes: Mapping[str, Any]
-) -> tuple[dict[str, Any], str]:
-    """Return the fields with dotted changes, and a note if they name another model family."""
-    note = ""
-    if MODEL_FAMILY in changes:
-        raw, note = switch_family(raw, changes)
-    return override(raw, changes), note
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any], place: str = "") -> dict[str, Any]:

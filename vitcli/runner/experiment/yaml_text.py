@@ -84,9 +84,6 @@ class Document:
             return node.value if node.style else scalar(node.value)
         if isinstance(node, yaml.SequenceNode):
             return [self._read(item, (*path, i)) for i, item in enumerate(node.value)]
-        return self._read_mapping(node, path)
-
-    def _read_mapping(self, node: yaml.Node, path: FieldPath) -> dict[str, Any]:
         out: dict[str, Any] = {}
         for key_node, value_node in node.value:
             key = key_node.value

@@ -58,11 +58,6 @@ def computes_bf16(cpu: Processor) -> bool:
     return in_hardware and cpu.onednn_bf16 and cpu.capability not in BELOW_AVX512
 
 
-def prefers_bf16(cpu: Processor) -> bool:
-    """Return whether ``--precision auto`` is bf16: on x86 processors that compute it."""
-    return computes_bf16(cpu) and (cpu.amx or cpu.avx512_bf16)
-
-
 def cpu_kind() -> str:
     """Return ``amx``, ``avx512``, ``avx2``, ``neon`` or, for any other CPU, ``other``.
 
@@ -146,10 +141,11 @@ def move_module(module: nn.Module, device: torch.device, spec: ModelSpec) -> nn.
 
 
 def is_fast_in_bf16(device: torch.device) -> bool:
-    """Return whether ``auto`` is bf16 on a device."""
+    """Return whether ``auto`` is bf16 on a device: of CPUs, on x86 ones that compute it."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device.type == "cpu" and prefers_bf16(this_processor())
+    cpu = this_processor()
+    return device.type == "cpu" and computes_bf16(cpu) and (cpu.amx or cpu.avx512_bf16)
 
 
 def cpu_name() -> str:

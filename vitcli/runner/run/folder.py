@@ -58,16 +58,6 @@ EVENTS = "events.out.tfevents.[0-9]*.*.[0-9]*"
 """TensorBoard's files: time, host and process, which no file of a person has in its name."""
 
 
-def _refuse_link(path: Path) -> None:
-    if path.is_symlink():
-        raise InputError(
-            f"{path} is a link, and a run writes no file elsewhere; put a copy of"
-            f" {printable(os.readlink(path))} in its place"
-        )
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise InputError(f"{path}: not a regular file; remove it")
-
-
 class RunDir:
     """One run: the paths and records in its folder."""
 
@@ -147,7 +137,13 @@ class RunDir:
         written = [self.path / name for name in FILES]
         written += [path / name for path in inside for name in CHECKPOINT_FILES]
         for path in (self.checkpoints, code, *inside, *code.rglob("*"), *written):
-            _refuse_link(path)
+            if path.is_symlink():
+                raise InputError(
+                    f"{path} is a link, and a run writes no file elsewhere; put a copy of"
+                    f" {printable(os.readlink(path))} in its place"
+                )
+            if path.exists() and not (path.is_file() or path.is_dir()):
+                raise InputError(f"{path}: not a regular file; remove it")
         self.refuse_folders()
 
     def refuse_folders(self) -> None:

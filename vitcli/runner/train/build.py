@@ -27,12 +27,12 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import load_teacher
 from vitcli.runner.experiment.resolve import steps_per_epoch
 from vitcli.runner.machine.device import (
+    DTYPES,
     arithmetic,
     chosen_kernels,
     keep_freed_memory,
     move_module,
     name_precision,
-    pick_precision,
 )
 from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.machine.resources import is_gpu_error
@@ -54,11 +54,11 @@ def build_training(
     if ranks.size() > 1:
         synchronise(module, device)
     task = task_class(spec)(spec, move_module(module, device, spec.model))
-    if task.teacher is not None:
+    if spec.task.taught_by:
         load_teacher(task)
     task.encoder(module).grad_checkpointing = spec.train.grad_checkpointing
     precision = name_precision(spec.train.precision, device)
-    autocast = pick_precision(precision, device)
+    autocast = DTYPES.get(precision)
     # torch.compile generates its own kernels.
     wanted = kernels or ("torch" if spec.train.compile else spec.train.kernels)
     kernels = choose_kernels(module, device, autocast, wanted, on_message)
@@ -96,12 +96,14 @@ def compile_training(training: Training, on_message: Listener) -> None:
 
     Each is tried on a batch. What fails stays uncompiled, after a message.
     """
-    task, data = training.task, training.data
+    task, data, wanted = training.task, training.data, training.spec.train.compile
+    on_gpu = training.device.type == "cuda"
+    if not (on_gpu if wanted is None else wanted):
+        return
     with arithmetic(training.precision):
         batches = training.batches(0)
         training.compiled = compile_task(task, batches, training.autocast, on_message)
-        is_stored = isinstance(data.train.pixels, StoredPixels)
-        if not training.compiled or training.device.type != "cuda" or is_stored:
+        if not (training.compiled and on_gpu) or isinstance(data.train.pixels, StoredPixels):
             return
         compile_batches(task, training.batches(0), on_message)
     # Evaluations are in fp32 and see batches of one shape.
@@ -154,17 +156,13 @@ def use_graphs(spec: ExperimentSpec, device: torch.device, on_message: Listener)
 def compile_task(
     task: Task, batches: Iterable[Batch], autocast: torch.dtype | None, on_message: Listener
 ) -> bool:
-    """Set ``task.network`` to the compiled module, if the experiment asks for it.
-
-    Return whether the module is compiled, which changes the rounding.
+    """Set ``task.network`` to the compiled module, which rounds otherwise; return whether it is.
 
     The compiled module is tried on a part of the first batch, so that a failure is reported before
     the training. After a failure the training continues without torch.compile.
     """
     module, train = task.module, task.spec.train
     device = next(module.parameters()).device
-    if not (device.type == "cuda" if train.compile is None else train.compile):
-        return False
     if not is_alone("torch.compile", "compile", train.compile, on_message):
         return False
     on_message("compiling the model ...")

@@ -142,7 +142,7 @@ def prepare(experiment: Experiment, request: Request, *, replay: int | None = No
     start = partial(resumable_checkpoint, run.checkpoints, request.on_message, before=replay)
     checkpoint = start() if before else None
     first = None if checkpoint else first_run(experiment, request, before)
-    part = pretraining_of(experiment) if first else None
+    part = pretraining_of(experiment) if first and experiment.spec.pretrain else None
     is_waiting = isinstance(first, RunDir) and part and read_record(first).status != "finished"
     if request.rerun:
         refuse_source(run, experiment.spec, first)
@@ -420,7 +420,8 @@ def first_run(
     ``before`` is a training that has begun already; it names its pre-training. The configuration
     that a pre-training stored has more fields, so it leads to another name.
     """
-    if part := pretraining_of(experiment):
+    if experiment.spec.pretrain:
+        part = pretraining_of(experiment)
         known = before.pretrained.get("run") if before and before.pretrained else None
         if known:
             with suppress(UserError):
@@ -435,10 +436,9 @@ def first_run(
     return request.first or (find_run(spec.train.init) if spec.train.init else None)
 
 
-def pretraining_of(experiment: Experiment) -> Experiment | None:
+def pretraining_of(experiment: Experiment) -> Experiment:
     spec = experiment.spec.pretraining
-    if spec is None:
-        return None
+    assert spec
     if experiment.spec.code and (code := own_code.code_of(spec)):
         spec = spec.replace(code=code)
     name = f"{spec.task.name}-{config_hash(spec)[:8]}"

@@ -55,13 +55,15 @@ def train(experiment: Experiment, request: Request, hooks: tuple[Hook, ...] = ()
 @contextmanager
 def open_run(plan: Plan) -> Iterator[RunDir]:
     """Lock the run folder, and write config.yaml, meta.json and status.json, in this order."""
-    run = plan.run
+    run, before = plan.run, plan.before
     if ranks.own_rank():  # rank 0 writes
         yield run
         return
     make_output_folder(run.path)
     with run.lock():
-        refuse_other_writer(plan)
+        now = read_record(run) if run.exists and not plan.request.rerun else None
+        if (now and (now.status, now.step)) != (before and (before.status, before.step)):
+            raise InUseError(f"{run.path}: another process has changed this run just now")
         meta = describe(plan)
         if plan.request.rerun:
             delete_run_files(run.path)
@@ -73,13 +75,6 @@ def open_run(plan: Plan) -> Iterator[RunDir]:
         run.set_meta(meta)
         run.set_status("running", plan.checkpoint.step if plan.checkpoint else 0)
         yield run
-
-
-def refuse_other_writer(plan: Plan) -> None:
-    before = plan.before
-    now = read_record(plan.run) if plan.run.exists and not plan.request.rerun else None
-    if (now and (now.status, now.step)) != (before and (before.status, before.step)):
-        raise InUseError(f"{plan.run.path}: another process has changed this run just now")
 
 
 def describe(plan: Plan) -> dict[str, Any]:

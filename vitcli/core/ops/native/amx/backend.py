@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.ops.backend import PLAIN, Backend, self_attention, split_heads
+from vitcli.core.ops.backend import PLAIN, Backend, InnerLayer, self_attention, split_heads
 from vitcli.core.ops.native.compiled import Kernels, allocate_scratch, call_function
 
 MAX_TOKENS = 320
@@ -155,7 +155,7 @@ def amx_backend(kernels: Kernels) -> Backend:
         add_norm=partial(add_norm, kernels),
         attention=partial(attention, kernels),
         postpones_sums=is_active,
-        prepare=partial(open_library, kernels),
+        prepare=partial(open_libraries, kernels),
     )
 
 
@@ -220,10 +220,15 @@ def fits_attention(num_tokens: int, num_heads: int, width: int) -> bool:
     return width // num_heads % 2 == 0 and num_tokens <= MAX_TOKENS
 
 
-def open_library(kernels: Kernels, op: str, *sizes: int) -> None:
-    if op == "attention" and fits_attention(*sizes):
-        attention_library(kernels, *sizes)
-    elif op == "add_norm":
-        kernels.compiled("norm", WIDTH=sizes[0])
-    elif op == "gelu" or (op == "linear" and fits_linear(*sizes)):
-        kernels.compiled(op)
+def open_libraries(kernels: Kernels, model: nn.Module) -> None:
+    """Compile what a model may call, so that no step waits for the compiler or fails with it."""
+    kernels.compiled("linear")
+    kernels.compiled("gelu")
+    layer: Any
+    for layer in model.modules():
+        if type(layer) is nn.LayerNorm:
+            kernels.compiled("norm", WIDTH=layer.normalized_shape[-1])
+        if isinstance(layer, InnerLayer) and getattr(layer, "softmax_scale", None) is not None:
+            sizes = layer.num_tokens, layer.num_heads, layer.qkv.out_features // 3
+            if fits_attention(*sizes):
+                attention_library(kernels, *sizes)
