@@ -27,7 +27,7 @@ from vitcli.plugin import load_target, rows_of
 from vitcli.runner.experiment import own_code
 from vitcli.runner.run.checkpoint import load_checkpoint, prune
 from vitcli.runner.run.compare import compared_settings
-from vitcli.runner.run.record import headline_curve, read_record
+from vitcli.runner.run.record import headline_curve
 from vitcli.runner.text import printable, quantity
 from vitcli.runner.train.events import EpochDone, Progress, Started
 from vitcli.runner.train.prepare import Plan
@@ -121,7 +121,7 @@ class TensorBoard(Hook):
     _board: "Board | None" = None
 
     def on_start(self, trainer: Trainer) -> None:
-        self._settings = compared_settings(read_record(trainer.run, trainer.spec))
+        self._settings = compared_settings(trainer.record)
 
     def on_epoch(self, trainer: Trainer, record: dict[str, Any]) -> None:
         if self._board is None:
