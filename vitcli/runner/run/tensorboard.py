@@ -58,9 +58,7 @@ class Board:
         self._file: BinaryIO | None = None
         old = sorted(folder.glob(EVENTS))
         unique = f"{time.time():010.0f}.{socket.gethostname()}.{os.getpid()}.{next(self._count)}"
-        path = folder / f"events.out.tfevents.{unique}"
-        with self._failures():
-            self._file = path.open("xb")
+        self._path = folder / f"events.out.tfevents.{unique}"
         self._write([Event(wall_time=time.time(), file_version="brain.Event:2")])
         # torch's record of the columns is left out: TensorBoard would take the columns of all runs
         # from the record of one run. Without it, each setting of any run is a column.
@@ -71,23 +69,19 @@ class Board:
         if old and records:
             self._write(read_picture_events(old, records[-1]["step"]))
         # An incomplete new file must not replace the old ones.
-        for file in [path] if self._failed else old:
+        for file in [self._path] if self._failed else old:
             with contextlib.suppress(OSError):
                 file.unlink()
 
     def _write(self, events: Iterable[Event]) -> None:
-        if self._file is None or self._failed:
+        if self._failed:
             return
-        with self._failures():
+        try:
+            self._file = self._file or self._path.open("xb")
             writer = RecordWriter(self._file)
             for event in events:
                 writer.write(event.SerializeToString())
             writer.flush()
-
-    @contextlib.contextmanager
-    def _failures(self) -> Iterator[None]:
-        try:
-            yield
         except OSError as error:
             self._failed = True
             self.close()
