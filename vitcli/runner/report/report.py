@@ -221,7 +221,7 @@ def render(report: Report, form: str, width: int | None = None) -> str:
         return json.dumps(document(report), indent=2, allow_nan=False, default=str)
     if form == "csv":
         return to_csv(csv_rows(report)).rstrip("\n")
-    facts = [(fact.title, fact.shown) for fact in report.facts if fact.shown]
+    facts = [(fact.title, shown) for fact in report.facts if (shown := fact.shown)]
     tables = [table.table() for table in report.tables if table.is_shown and table.rows]
     notes = "\n".join(report.notes)
     if form == "text":
