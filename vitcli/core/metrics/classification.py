@@ -164,8 +164,8 @@ def logits_and_labels(
 
     ``train.limit_batches`` limits the split too, to evenly spaced images.
     """
-    logits = compute_logits(model, split_batches(images, spec))
-    return logits, limit_images(images, spec).labels
+    images = limit_images(images, spec)
+    return compute_logits(model, split_batches(images, spec)), images.labels
 
 
 @torch.inference_mode()

@@ -193,8 +193,9 @@ class VisionTransformer(TokenModel, MappedModel):
         If the head reads only CLS, and no norm mixes CLS with other tokens, the last block computes
         only CLS. Own parts compute all tokens: they may need as many queries as keys.
         """
-        is_own = any(self.spec.row_of(slot).source for slot in ("attention", "ffn", "norm"))
+        slots = ("attention", "ffn", "norm")
         reads_cls = isinstance(self.pool, ClsPool) and len(self.blocks) > 0
+        is_own = reads_cls and any(self.spec.row_of(slot).source for slot in slots)
         if is_own or not reads_cls or NORMS[self.spec.norm].is_batch_norm:
             return self.pool(self.forward_features(images))
         *blocks, last = self.blocks

@@ -172,7 +172,7 @@ def value_text(name: str, value: Any, metric: Metric | None = None) -> str:
         return ", ".join(f"{key}: {value_text(key, item)}" for key, item in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(value_text(name, item, metric) for item in value)
-    if not is_number(value) or abs(value) > 1e300:
+    if not isinstance(value, int | float) or abs(value) > 1e300:
         return str(value)
     if metric := metric or metric_of(name):
         return metric.text(value)
@@ -216,35 +216,25 @@ def cell_value(value: Any) -> Any:
     return text if text.isprintable() else json.dumps(value, default=str)
 
 
-def shown_tables(report: Report) -> list[Table]:
-    facts = [(fact.title, fact.shown) for fact in report.facts if fact.shown]
-    tables = [table.table() for table in report.tables if table.is_shown and table.rows]
-    return [*([make_table(facts[0], facts[1:])] if facts else []), *tables]
-
-
-def to_text(report: Report, width: int | None) -> str:
-    facts = [(fact.title, fact.shown) for fact in report.facts if fact.shown]
-    label = max((len(title) for title, _ in facts), default=0)
-    parts = [
-        "\n".join(f"{title:<{label}}  {value}" for title, value in facts),
-        *(plain(table, width) for table in shown_tables(replace(report, facts=()))),
-        "\n".join(report.notes),
-    ]
-    return "\n\n".join(filter(None, parts))
-
-
 def render(report: Report, form: str, width: int | None = None) -> str:
     if form == "json":
         return json.dumps(document(report), indent=2, allow_nan=False, default=str)
     if form == "csv":
         return to_csv(csv_rows(report)).rstrip("\n")
+    facts = [(fact.title, shown) for fact in report.facts if (shown := fact.shown)]
+    tables = [table.table() for table in report.tables if table.is_shown and table.rows]
+    notes = "\n".join(report.notes)
     if form == "text":
-        return to_text(report, width)
+        label = max((len(title) for title, _ in facts), default=0)
+        lines = "\n".join(f"{title:<{label}}  {value}" for title, value in facts)
+        parts = [lines, *(plain(table, width) for table in tables), notes]
+        return "\n\n".join(filter(None, parts))
     from vitcli.runner.report.pages import to_html, to_latex  # the templates take a moment
 
     to_form = {"md": to_markdown, "latex": to_latex, "html": to_html}[form]
-    tables = shown_tables(report)
+    if facts:
+        tables.insert(0, make_table(facts[0], facts[1:]))
     if not tables:
-        return "\n".join(report.notes)
+        return notes
     tables[-1] = replace(tables[-1], notes=tuple(report.notes))
     return "\n\n".join(map(to_form, tables))

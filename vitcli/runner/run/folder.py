@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -241,11 +241,9 @@ class RunDir:
         text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
         files.commit(self.path / METRICS, text.encode())
 
-    @contextmanager
-    def lock(self, timeout: float = 0.5) -> Iterator[None]:
-        """Lock the folder; raise InUseError if another process holds the lock."""
-        with hold_folder(self.path, "another process is using this run", timeout):
-            yield
+    def lock(self, timeout: float = 0.5) -> AbstractContextManager[None]:
+        """Return the folder's lock: to enter it is an InUseError if another process holds it."""
+        return hold_folder(self.path, "another process is using this run", timeout)
 
     def refuse_use(self, timeout: float = 0.5) -> None:
         """Raise InUseError if another process holds the lock. Creates no lock file."""

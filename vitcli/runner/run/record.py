@@ -581,17 +581,14 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
     while True:
         state, why = state_now(run, status, reason, problems)
         try:
-            why = why or missing_plugin(config, stored.get("plugins", ()))
-            why = why or _lost_checkpoint(run, state, step)
+            is_whole = spec and "plugins" not in stored  # a spec has all of its parts
+            why = why or ("" if is_whole else missing_plugin(config, stored.get("plugins", ())))
+            why = why or (run.checkpoint_problem(step) if state == "finished" and step else "")
             return RunRecord(state=state, reason=why, problems=tuple(problems), **values)
         except ValidationError as error:
             problems.append(f"{META}: {_damaged_field(error)}")
             for name in {str(item["loc"][0]) for item in error.errors()}:
                 del values[name]
-
-
-def _lost_checkpoint(run: RunDir, state: str, step: int) -> str:
-    return run.checkpoint_problem(step) if state == "finished" and step else ""
 
 
 def _missing_of_finished(

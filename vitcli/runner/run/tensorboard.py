@@ -58,32 +58,30 @@ class Board:
         self._file: BinaryIO | None = None
         old = sorted(folder.glob(EVENTS))
         unique = f"{time.time():010.0f}.{socket.gethostname()}.{os.getpid()}.{next(self._count)}"
-        path = folder / f"events.out.tfevents.{unique}"
-        with self._failures():
-            self._file = path.open("xb")
+        self._path = folder / f"events.out.tfevents.{unique}"
         self._write([Event(wall_time=time.time(), file_version="brain.Event:2")])
-        self._write([event_of(_session(settings or {})[0], 0)])
+        # torch's record of the columns is left out: TensorBoard would take the columns of all runs
+        # from the record of one run. Without it, each setting of any run is a column.
+        kinds = bool | int | float | str | None
+        shown = {k: v if isinstance(v, kinds) else str(v) for k, v in (settings or {}).items()}
+        self._write([event_of(hparams(shown, {})[1], 0)])
         self._write(event for record in records for event in scalar_events(record))
         if old and records:
             self._write(read_picture_events(old, records[-1]["step"]))
         # An incomplete new file must not replace the old ones.
-        for file in [path] if self._failed else old:
+        for file in [self._path] if self._failed else old:
             with contextlib.suppress(OSError):
                 file.unlink()
 
     def _write(self, events: Iterable[Event]) -> None:
-        if self._file is None or self._failed:
+        if self._failed:
             return
-        with self._failures():
+        try:
+            self._file = self._file or self._path.open("xb")
             writer = RecordWriter(self._file)
             for event in events:
                 writer.write(event.SerializeToString())
             writer.flush()
-
-    @contextlib.contextmanager
-    def _failures(self) -> Iterator[None]:
-        try:
-            yield
         except OSError as error:
             self._failed = True
             self.close()
@@ -107,29 +105,13 @@ class Board:
     def result(self, result: dict[str, float]) -> None:
         """Write the result of a finished run, which TensorBoard shows beside its settings."""
         metrics = {f"result/{name}": value for name, value in result.items()}
-        summaries = [_session({})[1], *itertools.starmap(scalar, metrics.items())]
+        summaries = [hparams({}, {})[2], *itertools.starmap(scalar, metrics.items())]
         self._write(event_of(summary, 0) for summary in summaries)
 
     def close(self) -> None:
         if self._file:
             with contextlib.suppress(OSError):  # a failure that was already reported
                 self._file.close()
-
-
-def _session(settings: dict[str, Any]) -> tuple[Any, Any]:
-    """Return how a run begins in TensorBoard's table of settings, and how it ends.
-
-    torch's record of the columns is left out: TensorBoard would take the columns of all runs from
-    the record of one run. Without it, each setting of any run is a column. Settings that are None
-    are omitted.
-    """
-    values = {
-        k: v if isinstance(v, bool | int | float | str) else str(v)
-        for k, v in settings.items()
-        if v is not None
-    }
-    _, begin, end = hparams(values, {})
-    return begin, end
 
 
 def event_of(summary: Any, step: int) -> Event:

@@ -10,11 +10,11 @@ from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.objectives.objective import Outputs
 from vitcli.runner.evaluate.weights import load_module
 from vitcli.runner.experiment.build import without_memory
+from vitcli.runner.machine.device import arithmetic
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.predictions import describe_one_answer, describe_undefined, save_outputs
 from vitcli.runner.run.record import RunRecord, read_record
 from vitcli.runner.text import quantity
-from vitcli.runner.train.build import settings
 from vitcli.runner.train.contract import are_same
 from vitcli.runner.train.exactness import is_exact
 from vitcli.runner.train.flops import count_operations
@@ -45,11 +45,11 @@ def write_result(trainer: Trainer) -> None:
     outputs = trainer.test_outputs() if trainer.plan.measures_test else {}
     trainer.task.fitted = chosen_numbers(trainer)
     measured = trainer.task.measure(outputs) if outputs else {}
-    if run.last_step() != trainer.step or not steps(run.checkpoints):  # or no step was taken
+    if trainer.step not in steps(run.checkpoints)[:1]:  # also if no step was taken
         trainer.save()
-    with ranks.together(False):  # the operations are those of all ranks
-        with settings(training):  # else compiled batches would be compiled again
-            batch = next(training.batches(0))
+    # The operations are those of all ranks. Compiled batches are not compiled again.
+    with ranks.together(False), arithmetic(training.precision):
+        batch = next(training.batches(0))
         if is_whole:
             if outputs:
                 save_outputs(run.path / "predictions.npz", outputs)
@@ -58,7 +58,7 @@ def write_result(trainer: Trainer) -> None:
         result = build_result(trainer, batch, outputs, measured)
     if not is_whole:
         epochs = trainer.spec.train.epochs
-        about = {name: read_record(run).meta.get(name) for name in ABOUT}
+        about = {name: trainer.record.meta.get(name) for name in ABOUT}
         reached = about | result | {"epochs_planned": epochs}
         reason = f"stopped after {trainer.last_epoch} of {quantity(epochs, 'epoch')}"
         run.set_status("interrupted", trainer.step, reason, reached)
@@ -133,10 +133,10 @@ def build_result(
     images = taken * spec.train.batch_size
     headline, measured_val = row.headline.name, trainer.best != NO_BEST
     bare = {name for name, metric in METRICS.items() if not metric.has_prefix}
-    with settings(training), without_memory(spec):
+    with without_memory(spec):
         operations = count_operations(spec, batch, training.module)
     flops, taught = operations.of_steps(taken, len(trainer.data.train))
-    record = read_record(trainer.run, spec)
+    record = trainer.record
     return {
         **{name if name in bare else f"test_{name}": n for name, n in measured.items()},
         f"val_{headline}": last.get(f"val_{headline}"),
@@ -166,11 +166,11 @@ def build_result(
 
 def last_problem(trainer: Trainer) -> str:
     """Return the last diagnosis of the task, from the records, which a resumed training keeps."""
-    names = trainer.row.reports
-    means = [{name: record.get(f"train_{name}") for name in names} for record in trainer.records]
-    known = [{name: value for name, value in row.items() if value is not None} for row in means]
-    told = [trainer.task.diagnose(row) for row in known if len(row) == len(names)]
-    return next(filter(None, reversed(told)), "")
+    for record in reversed(trainer.records):
+        means = {name: record.get(f"train_{name}") for name in trainer.row.reports}
+        if None not in means.values() and (problem := trainer.task.diagnose(means)):
+            return problem
+    return ""
 
 
 def describe_cost_of(run: RunDir) -> dict[str, Any]:

@@ -25,10 +25,8 @@ from vitcli.core.data.batches import Batch, num_limited
 from vitcli.core.train.training import Step
 from vitcli.plugin import load_target, rows_of
 from vitcli.runner.experiment import own_code
-from vitcli.runner.files import read_json
 from vitcli.runner.run.checkpoint import load_checkpoint, prune
 from vitcli.runner.run.compare import compared_settings
-from vitcli.runner.run.folder import META
 from vitcli.runner.run.record import headline_curve
 from vitcli.runner.text import printable, quantity
 from vitcli.runner.train.events import EpochDone, Progress, Started
@@ -123,8 +121,7 @@ class TensorBoard(Hook):
     _board: "Board | None" = None
 
     def on_start(self, trainer: Trainer) -> None:
-        meta = read_json(trainer.run.path / META)
-        self._settings = compared_settings(trainer.run.path, trainer.spec, meta)
+        self._settings = compared_settings(trainer.record)
 
     def on_epoch(self, trainer: Trainer, record: dict[str, Any]) -> None:
         if self._board is None:

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Self
 
 from vitcli.core import ranks
@@ -17,6 +18,7 @@ from vitcli.runner.machine.device import arithmetic
 from vitcli.runner.machine.resources import as_resource_error
 from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
+from vitcli.runner.run.record import RunRecord, read_record
 from vitcli.runner.train.exactness import checkpoint_state, refuse_unfit
 from vitcli.runner.train.prepare import Plan
 
@@ -95,6 +97,11 @@ class Trainer:
     @property
     def step(self) -> int:
         return self.training.step
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """What the run's files said at the start; its meta.json stays the same."""
+        return read_record(self.run, self.spec)
 
     def __enter__(self) -> Self:
         return self
