@@ -172,8 +172,7 @@ def test_pictures_that_the_patches_do_not_divide_are_resized_with_a_note(few, pi
     assert costs.spec == spec
     assert spec.model.img_size == spec.data.resize == (40, 48)
     assert not trains(train, few), "the same experiment is finished"
-    meta, references = read_record(run).meta, {"tiny": load_experiment(str(few)).spec}
-    differing = differing_fields(spec, meta, references)
+    differing = differing_fields(read_record(run), {"tiny": load_experiment(str(few)).spec})
     assert "data.resize" not in differing
     measured = evaluate_run("run")
     assert (measured.num_images, measured.notes) == (24, [])

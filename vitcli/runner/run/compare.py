@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from vitcli.core.metric import metric_of
@@ -77,23 +76,20 @@ HIDDEN = ("seed", "data.name", "code", TEACHER_WEIGHTS)
 """Fields that a list of runs shows anyway, or that follow from others."""
 
 
-def differing_fields(
-    config: Config | None, meta: dict[str, Any], references: dict[str, Config]
-) -> dict[str, Any]:
+def differing_fields(run: RunRecord, references: dict[str, Config]) -> dict[str, Any]:
     """Return the fields in which a run differs from its experiment: dotted field -> value.
 
-    ``meta`` is its meta.json. ``references`` holds the configuration that each experiment's runs
-    are compared with. A missing one is added: the experiment's file, or the first run if there is
-    no such file.
+    ``references`` holds the configuration that each experiment's runs are compared with. A missing
+    one is added: the experiment's file, or the first run if there is no such file.
     """
-    name = meta.get("experiment")
-    if config is None or not isinstance(name, str):
+    config, name = run.known_config, run.experiment
+    if config is None or name is None:
         return {}
     if name not in references:
         references[name] = base_spec(name) or config
     base = references[name]
     if isinstance(base, ExperimentSpec) and isinstance(config, ExperimentSpec):
-        found = differences(with_data_defaults(base, config, meta), config)
+        found = differences(with_data_defaults(base, config, run.meta), config)
         ours, theirs = type(config.model).model_fields, type(base.model).model_fields
         foreign = {f"model.{name}" for name in theirs.keys() - ours.keys()}
     else:
@@ -107,21 +103,24 @@ def differing_fields(
     }
 
 
-def compared_settings(folder: Path, spec: ExperimentSpec, meta: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings by which a run is compared with others: dotted field -> value.
+def compared_settings(run: RunRecord) -> dict[str, Any]:
+    """Return the settings by which runs are compared: dotted field -> value.
 
     They are the names of experiment and variant, the data set, the seed, and each field that
     differs from the experiment, or between the trials of a study.
     """
-    settings = {name: meta.get(name) for name in ("experiment", "variant")}
-    settings |= {"data.name": spec.data.name, "seed": spec.seed}
-    is_trial = bool(settings["variant"])
-    return settings | (varying_fields(folder) if is_trial else differing_fields(spec, meta, {}))
+    settings = {
+        "experiment": run.experiment,
+        "variant": run.variant,
+        "data.name": run.data,
+        "seed": run.seed,
+    }
+    return settings | (varying_fields(run) if run.variant else differing_fields(run, {}))
 
 
-def varying_fields(folder: Path) -> dict[str, Any]:
+def varying_fields(run: RunRecord) -> dict[str, Any]:
     """Return the fields of a trial that the plan of its study varies: dotted field -> value."""
-    path = folder.resolve()
+    path = run.folder.path.resolve()
     for root in path.parents[:3]:
         with suppress(KeyError, TypeError, AttributeError, ValueError):  # no plan, or another one
             trials = readable_json(root / "plan.json")["trials"]

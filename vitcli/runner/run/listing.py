@@ -47,7 +47,7 @@ def list_records(folder: Path | None = None) -> list[RunRecord]:
     return [
         record.changed(
             settings={f"code.{name}": sha[:8] for name, sha in code.items() if count[name] > 1}
-            | differing_fields(record.known_config, record.meta, references)
+            | differing_fields(record, references)
         )
         for record, code in zip(records, codes, strict=True)
     ]
