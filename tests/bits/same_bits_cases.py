@@ -131,7 +131,7 @@ COMMANDS = {
     "train/dry-run": (PLAIN, [f"json: train {name} --dry-run --json" for name in
         ("exp.yaml", "quickstart", "cifar10-tiny")]),
     "eval": (f"{PLAIN} data.val_split=200", [TRAIN, "json: eval run --json",
-        "json: eval run --tta --split val --json",
+        "json: eval run --split val --json",
         "json: eval run --split train --limit-batches 2 --step 3 --predictions p.npz --json"]),
     "predict": (f"{PLAIN} {FOLDER}", [TRAIN, "json: predict run photo.png --json",
         "json: predict run photo.png images/a/1.png --top 2 --fit pad --json",
