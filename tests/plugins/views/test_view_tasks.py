@@ -1,5 +1,7 @@
 """What all tasks on views have in common: batches, evaluation, refusals, exact continuation."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -8,6 +10,7 @@ from tests.core.trainings import data_set
 from tests.plugins.views.viewing import TASKS, a_batch, view_task
 from vitcli.core.metrics.knn import leave_one_out_knn
 from vitcli.core.randomness import seed_step
+from vitcli.runner.data.extras import EXTRAS
 
 pytestmark = pytest.mark.parametrize("name", TASKS)
 
@@ -45,3 +48,21 @@ def test_an_evaluation_is_the_k_nn_accuracy_of_the_encoder(name):
     assert_close(outputs["logits"], votes)
     share = (votes.argmax(1) == images.labels).float().mean().item()
     assert task.measure(outputs) == {"knn_accuracy": pytest.approx(share)}
+
+
+def test_images_of_one_group_do_not_vote_for_each_other(name):
+    task, data = view_task(name), data_set(40)
+    named = replace(data.test, names=tuple(map(str, range(40))), extra={})
+    groups = {str(i): str(i % 8) for i in range(40)}
+    task.check_data(replace(data, train=named, groups=groups))
+    features, numbers = task.features(task.module, named), torch.arange(40) % 8
+    votes = leave_one_out_knn(features, named.labels, 5, numbers)
+    assert_close(task.outputs(task.module, named)["logits"], votes)
+    assert not votes.equal(leave_one_out_knn(features, named.labels, 5)), "the control"
+
+
+def test_images_without_classes_are_refused(name):
+    if "target" not in EXTRAS:
+        pytest.skip("without the plugin targets, no table has a column target")
+    with pytest.raises(ValueError, match=r"task\.name: .* classes, .* has a column 'target'"):
+        view_task(name).check_data(data_set())

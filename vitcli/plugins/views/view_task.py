@@ -12,8 +12,9 @@ Multi-crop: Caron et al. 2020, https://arxiv.org/abs/2006.09882
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import cast
 
 import torch
@@ -33,6 +34,7 @@ from vitcli.core.objectives.pictures import Grid, Heat, Picture
 from vitcli.core.ops.backend import Gelu, Linear
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.plugins.views.spec import ViewsSpec
+from vitcli.runner.data.extras import column_of
 
 RATIO = (3 / 4, 4 / 3)
 """Smallest and largest width / height of a crop, as in Inception-style training."""
@@ -238,8 +240,21 @@ class ViewTask(Task):
     """A task whose batches hold views: ``images`` (B, G, C, h, w) and ``local`` (B, L, C, h', w').
 
     ``local`` is absent without local views. An evaluation measures the k-NN accuracy of the
-    encoder's features within a split. The labels are read for this measure only.
+    encoder's features within a split, in which copies, and images of one group, do not vote for
+    each other. The labels are read for this measure only.
     """
+
+    _groups: Mapping[str, str] = MappingProxyType({})
+    """Group or content of an image, by its name."""
+
+    def check_data(self, data: DataSet) -> None:
+        """Refuse a table of numbers or lists, whose images have no class for the measure."""
+        if column := column_of(data.train.extra):
+            raise ValueError(
+                f"task.name: {self.spec.task.name} measures itself by classes, and {data.name} has"
+                f" a column {column.column!r} instead; type: -s task.name=mae"
+            )
+        self._groups = {**data.contents, **data.groups}
 
     @property
     def views(self) -> ViewsSpec:
@@ -285,10 +300,16 @@ class ViewTask(Task):
     @torch.inference_mode()
     def outputs(self, module: nn.Module, images: Images) -> Outputs:
         """Return the k-NN votes as ``logits`` (N, K) in fp32, and ``labels`` (N,)."""
-        features = self.features(module, images)
-        labels = limit_images(images, self.spec).labels
-        logits = leave_one_out_knn(features, labels, self.spec.model.num_classes or 1)
-        return {"logits": logits, "labels": labels}
+        features, part = self.features(module, images), limit_images(images, self.spec)
+        numbers: dict[str, int] = {}
+        named = [self._groups.get(name, name) for name in part.names]
+        numbered = [numbers.setdefault(name, len(numbers)) for name in named]
+        groups = torch.tensor(numbered, device=features.device) if numbered else None
+        count = self.spec.model.num_classes or 1
+        return {
+            "logits": leave_one_out_knn(features, part.labels, count, groups),
+            "labels": part.labels,
+        }
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
         return {"knn_accuracy": score(outputs["logits"], outputs["labels"]).accuracy}
