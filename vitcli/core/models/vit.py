@@ -197,7 +197,7 @@ class VisionTransformer(TokenModel, MappedModel):
         only CLS. Own parts compute all tokens: they may need as many queries as keys.
         """
         is_own = any(self.spec.row_of(slot).source for slot in ("attention", "ffn", "norm"))
-        reads_cls = isinstance(self.pool, ClsPool) and len(self.blocks) > 0
+        reads_cls = type(self.pool) is ClsPool and len(self.blocks) > 0
         if is_own or not reads_cls or NORMS[self.spec.norm].is_batch_norm:
             return self.pool(self.forward_features(images))
         *blocks, last = self.blocks
