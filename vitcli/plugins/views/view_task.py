@@ -12,9 +12,9 @@ Multi-crop: Caron et al. 2020, https://arxiv.org/abs/2006.09882
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
-from types import MappingProxyType
 from typing import cast
 
 import torch
@@ -27,6 +27,7 @@ from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import score
 from vitcli.core.metrics.knn import leave_one_out_knn
+from vitcli.core.metrics.linear_probe import HELD_OUT
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.objectives.objective import Outputs, Task
@@ -35,6 +36,7 @@ from vitcli.core.ops.backend import Gelu, Linear
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.plugins.views.spec import ViewsSpec
 from vitcli.runner.data.extras import column_of
+from vitcli.runner.data.folds import linked_images
 
 RATIO = (3 / 4, 4 / 3)
 """Smallest and largest width / height of a crop, as in Inception-style training."""
@@ -240,12 +242,12 @@ class ViewTask(Task):
     """A task whose batches hold views: ``images`` (B, G, C, h, w) and ``local`` (B, L, C, h', w').
 
     ``local`` is absent without local views. An evaluation measures the k-NN accuracy of the
-    encoder's features within a split, in which copies, and images of one group, do not vote for
-    each other. The labels are read for this measure only.
+    encoder's features within a split. Own pictures of one group, or that look alike, do not vote
+    for each other. The labels are read for this measure only.
     """
 
-    _groups: Mapping[str, str] = MappingProxyType({})
-    """Group or content of an image, by its name."""
+    _data: DataSet | None = None
+    """The data set of the images to measure."""
 
     def check_data(self, data: DataSet) -> None:
         """Refuse a table of numbers or lists, whose images have no class for the measure."""
@@ -254,7 +256,7 @@ class ViewTask(Task):
                 f"task.name: {self.spec.task.name} measures itself by classes, and {data.name} has"
                 f" a column {column.column!r} instead; type: -s task.name=mae"
             )
-        self._groups = {**data.contents, **data.groups}
+        self._data = data
 
     @property
     def views(self) -> ViewsSpec:
@@ -301,15 +303,24 @@ class ViewTask(Task):
     def outputs(self, module: nn.Module, images: Images) -> Outputs:
         """Return the k-NN votes as ``logits`` (N, K) in fp32, and ``labels`` (N,)."""
         features, part = self.features(module, images), limit_images(images, self.spec)
-        numbers: dict[str, int] = {}
-        named = [self._groups.get(name, name) for name in part.names]
-        numbered = [numbers.setdefault(name, len(numbers)) for name in named]
-        groups = torch.tensor(numbered, device=features.device) if numbered else None
-        count = self.spec.model.num_classes or 1
-        return {
-            "logits": leave_one_out_knn(features, part.labels, count, groups),
-            "labels": part.labels,
-        }
+        groups, count = self._groups_of(part), self.spec.model.num_classes or 1
+        logits = leave_one_out_knn(features, part.labels, count, groups)
+        return {"logits": logits, "labels": part.labels}
+
+    def _groups_of(self, images: Images) -> Tensor | None:
+        """Return the number of each own picture's group, (N,), see ``linked_images``."""
+        data = self._data
+        if not (data and data.contents):
+            return None
+        if images.names not in self._known_groups:
+            given = images.to("cpu"), data.class_names, HELD_OUT, data.groups
+            groups, *_ = linked_images(*given, may_be_short=True)
+            self._known_groups[images.names] = torch.from_numpy(groups)
+        return self._known_groups[images.names].to(images.labels.device)
+
+    @cached_property
+    def _known_groups(self) -> dict[tuple[str, ...], Tensor]:
+        return {}
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
         return {"knn_accuracy": score(outputs["logits"], outputs["labels"]).accuracy}
