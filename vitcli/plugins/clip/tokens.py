@@ -98,13 +98,13 @@ class Captions:
         device: torch.device | None = None,
     ) -> None:
         counts = torch.tensor([len(row) for row in rows])
-        self.texts = [text for row in rows for text in row]
-        self.tokens = to_tokens(self.texts).to(device)
+        texts = [text for row in rows for text in row]
+        self.tokens = to_tokens(texts).to(device)
         device = self.tokens.device
         self.counts = counts.to(device)
         self.starts = (counts.cumsum(0) - counts).to(device)
         first: dict[str, str] = {}
-        said = [first.setdefault(" ".join(split_words(text)), text) for text in self.texts]
+        said = [first.setdefault(" ".join(split_words(text)), text) for text in texts]
         self.different = [*first.values()]
         """The first text of each number: texts that differ in capital letters are equal."""
         numbers = {text: number for number, text in enumerate(self.different)}
