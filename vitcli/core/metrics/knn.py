@@ -33,11 +33,10 @@ def leave_one_out_knn(
     Images of one group, by its number in ``groups`` (N,), do not vote for each other.
     """
     keys = F.normalize(features, dim=1)
-    count, places = min(NEIGHBOURS, len(keys) - 1), torch.arange(len(keys), device=keys.device)
-    groups = places if groups is None else groups
-    parts = []
-    for rows in places.split(QUERIES):
-        similarity = (keys[rows] @ keys.T).masked_fill(groups[rows, None] == groups, -torch.inf)
+    groups = torch.arange(len(keys), device=keys.device) if groups is None else groups
+    parts, count = [], min(NEIGHBOURS, len(keys) - 1)
+    for part, own in zip(keys.split(QUERIES), groups.split(QUERIES), strict=True):
+        similarity = (part @ keys.T).masked_fill(own[:, None] == groups, -torch.inf)
         parts.append(_vote(similarity, labels, num_classes, count))
     return torch.cat(parts)
 
