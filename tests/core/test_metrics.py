@@ -148,6 +148,10 @@ def test_an_image_does_not_vote_for_itself(monkeypatch):
     others = knn.leave_one_out_knn(features, random, 3).argmax(1)
     assert torch.equal(own, random), "the control: the nearest image is the image itself"
     assert not torch.equal(others, random)
+    twice, groups = features.repeat(2, 1), torch.arange(60).repeat(2)
+    assert torch.equal(knn.leave_one_out_knn(twice, random.repeat(2), 3).argmax(1)[:60], random)
+    apart = knn.leave_one_out_knn(twice, random.repeat(2), 3, groups).argmax(1)[:60]
+    assert torch.equal(apart, others), "a copy does not vote, either"
 
 
 def draw(count: int = 300, classes: int = 4, spread: float = 1.0) -> tuple[Tensor, Tensor]:

@@ -109,8 +109,6 @@ def test_rollout_equals_the_result_by_hand():
     assert_close(rollout([A, B], residual=False), torch.tensor([[[0.25, 0.75], [0.75, 0.25]]]))
     lopsided = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]]]])
     assert_close(rollout([lopsided, B], residual=False), torch.tensor([[[0.5, 0.5], [1.0, 0.0]]]))
-    with pytest.raises(ValueError, match="at least one layer"):
-        rollout([])
 
 
 class GivenWeights(AttentionRule):

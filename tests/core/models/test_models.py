@@ -17,6 +17,7 @@ from vitcli.core.models.image_model import ImageModel, build_model
 from vitcli.core.models.resnet import ResNet18
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.conv_stages import BIAS_RATE, Norm, Whitening
+from vitcli.core.nn.pool import ClsPool
 from vitcli.core.nn.pos_embed import resize_positions
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import FAMILIES, OptimSpec, model_spec
@@ -108,6 +109,16 @@ def test_all_patches_of_the_own_grid_give_the_plain_features(pos_embed, pool):
     everything = torch.arange(16).expand(2, -1)
     assert_close(model.encode(x, everything), model.forward_features(x))
     assert_close(model.head(model.features(x)), model(x))
+
+
+def test_an_own_pooling_gets_all_tokens_although_it_extends_that_of_cls():
+    class Mean(ClsPool):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return tokens.mean(1)
+
+    model, x = vit(pool="cls"), images(16, 16)
+    model.pool = Mean(model.token_shape)
+    assert_close(model.features(x), model.forward_features(x).mean(1))
 
 
 @pytest.mark.parametrize("pos_embed", TABLES)

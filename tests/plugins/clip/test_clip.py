@@ -116,6 +116,22 @@ def test_equal_captions_have_equal_numbers():
     assert same.sum() > 40
 
 
+def test_captions_that_differ_in_capital_letters_find_each_others_images(monkeypatch):
+    task, data = new_task(captions="folder"), data_set(4)
+    texts = ("A number", "a number", "the", "The")
+    rows = [list(text.encode().ljust(16, b"\0")) for text in texts]
+    images = replace(data.test, extra={"caption": torch.tensor(rows, dtype=torch.uint8)})
+    drawn, said = task.captions_of(images)
+    assert drawn.caption.tolist() == [0, 0, 1, 1]
+    assert said == ["A number", "the"]
+    unit = F.one_hot(drawn.caption).float()
+    found = {"embed_images": unit, "embed_tokens": torch.eye(2), "class_vectors": torch.eye(2)}
+    for name, vectors in found.items():
+        monkeypatch.setattr(task, name, lambda *_, vectors=vectors: vectors)
+    measured = task.measure(task.outputs(task.module, images))
+    assert (measured["image_to_text_r1"], measured["text_to_image_r1"]) == (1.0, 1.0)
+
+
 def test_a_held_out_class_is_not_trained_and_its_word_is_known():
     held = ("cat", "truck")
     task, data = new_task(captions="superclasses", held_out_classes=held), data_set()

@@ -1,12 +1,17 @@
 """A model has the figures of what it has: a table of positions, filters, tokens."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.cli.commands import document
 from tests.runner.train.conftest import train
+from vitcli.plugins.embeddings.figures import embeddings_figure
+from vitcli.runner.data.extras import EXTRAS
+from vitcli.runner.evaluate.trained_run import load_trained_run
 
 NET = "model: {family: convnet, widths: [8, 8]}"
 MODELS = {
@@ -43,3 +48,20 @@ def test_features_are_described_by_the_variance_that_the_figure_shows(tiny, here
         assert shares == sorted(shares, reverse=True)
         assert 0 < sum(shares) <= 1
     assert found["features"]["grid"] == [2, 2]
+
+
+def test_the_strata_of_several_labels_are_no_classes_of_the_map(tiny, here):
+    if "label_set" not in EXTRAS:
+        pytest.skip("without the plugin targets, no picture has several labels")
+    tested = load_trained_run(train(tiny, "run", {"train.epochs": 0}).folder, num_images=6)
+    images = tested.data.test
+    several = replace(images, extra={"label_set": torch.ones(len(images), 2)})
+    seen = []
+    for test in (images, several):
+        (axes,) = (
+            embeddings_figure(replace(tested, data=replace(tested.data, test=test)))
+            .draw_axes()
+            .axes
+        )
+        seen.append([text.get_text().strip() for text in axes.get_legend().get_texts()])
+    assert (len(seen[0]), seen[1]) == (2, ["any (6)"])

@@ -1,6 +1,7 @@
 """The tasks ``multilabel`` and ``regress``: what they learn, measure, choose and answer."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.targets.measures import average_precision, best_threshold, f1_scores
 from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.experiment.build import filled_module
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import read_per_image
 
 
@@ -114,6 +116,11 @@ def test_a_trained_multilabel_run_is_measured_and_answers(fit, colours):
         likely = [n for n, share in row["probabilities"].items() if share >= result["threshold"]]
         assert row["labels"] == likely
         assert {*row["probabilities"]} == {*NAMES}
+    stopped = RunDir(Path(shutil.copytree(run, "stopped")))
+    (stopped.path / "result.json").unlink()
+    stopped.set_status("interrupted", record.step, "stopped", result)
+    again = document("predict", "stopped", *(colours / name for name in names))["pictures"]
+    assert [row["labels"] for row in again] == [row["labels"] for row in rows]
     logits, targets = vitcli.load_run("run").predictions
     assert (logits.tolist(), targets.tolist()) == (stored["logits"].tolist(), is_right.tolist())
 

@@ -12,6 +12,7 @@ from torch.testing import assert_close
 
 from tests.core.trainings import data_set, of_parameters
 from tests.plugins.views.viewing import a_batch, view_task
+from vitcli.core.models.image_model import build_model
 from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.training import Training
 from vitcli.plugins.dino.dino import cosine_to_one, entropies
@@ -50,6 +51,18 @@ def test_the_teacher_has_no_gradient_and_no_optimiser():
     assert not [name for name in learned if name.startswith("teacher.")]
     missing = [n for n, p in task.module.student.named_parameters() if p.grad is None]
     assert missing == ["encoder.head.weight", "encoder.head.bias"]
+
+
+def test_the_teacher_is_without_the_dropout_of_own_code(monkeypatch):
+    def build(spec, seed):
+        model = build_model(spec, seed)
+        model.pos_drop = torch.nn.Dropout(0.5)
+        return model
+
+    monkeypatch.setattr("vitcli.plugins.dino.dino.build_model", build)
+    module, images = view_task("dino").module, a_batch(view_task("dino"))["images"]
+    assert torch.equal(module.teacher(images), module.teacher(images))
+    assert not torch.equal(module.student(images), module.student(images)), "the control"
 
 
 def test_the_centre_is_the_average_of_the_teachers_outputs():

@@ -25,10 +25,7 @@ def rollout(weights: Iterable[Tensor], *, residual: bool = True) -> Tensor:
 
     Abnar and Zuidema 2020, https://arxiv.org/abs/2005.00928
     """
-    products = list(rollouts(weights, residual=residual))
-    if not products:
-        raise ValueError("a rollout needs the weights of at least one layer")
-    return products[-1]
+    return [*rollouts(weights, residual=residual)][-1]
 
 
 def rollouts(weights: Iterable[Tensor], *, residual: bool = True) -> Iterator[Tensor]:
@@ -200,8 +197,6 @@ def query_shares(request: MapRequest) -> Tensor:
     if request.query is None:
         return model.pool_weights(request.images)
     (height, width), (row, column) = model.grid_size, request.query
-    if not (0 <= row < height and 0 <= column < width):
-        raise ValueError(f"the patch ({row}, {column}) is outside the grid of {height}x{width}")
     count = model.num_prefix_tokens + height * width
     place = model.num_prefix_tokens + row * width + column
     return torch.eye(count)[place].to(request.images).expand(len(request.images), -1)

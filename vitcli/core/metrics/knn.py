@@ -25,14 +25,18 @@ def knn_logits(train: Tensor, labels: Tensor, test: Tensor, num_classes: int) ->
     return torch.cat([_vote(part @ keys.T, labels, num_classes, count) for part in parts])
 
 
-def leave_one_out_knn(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """Return for each image the votes of the other images, as ``knn_logits`` does: (N, K)."""
+def leave_one_out_knn(
+    features: Tensor, labels: Tensor, num_classes: int, groups: Tensor | None = None
+) -> Tensor:
+    """Return for each image the votes of the other images, as ``knn_logits`` does: (N, K).
+
+    Images of one group, by its number in ``groups`` (N,), do not vote for each other.
+    """
     keys = F.normalize(features, dim=1)
-    count, places = min(NEIGHBOURS, len(keys) - 1), torch.arange(len(keys), device=keys.device)
-    parts = []
-    for rows in places.split(QUERIES):
-        similarity = keys[rows] @ keys.T
-        similarity[torch.arange(len(rows), device=keys.device), rows] = -torch.inf
+    groups = torch.arange(len(keys), device=keys.device) if groups is None else groups
+    parts, count = [], min(NEIGHBOURS, len(keys) - 1)
+    for part, own in zip(keys.split(QUERIES), groups.split(QUERIES), strict=True):
+        similarity = (part @ keys.T).masked_fill(own[:, None] == groups, -torch.inf)
         parts.append(_vote(similarity, labels, num_classes, count))
     return torch.cat(parts)
 

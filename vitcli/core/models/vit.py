@@ -194,7 +194,7 @@ class VisionTransformer(TokenModel, MappedModel):
         only CLS. Own parts compute all tokens: they may need as many queries as keys.
         """
         slots = ("attention", "ffn", "norm")
-        reads_cls = isinstance(self.pool, ClsPool) and len(self.blocks) > 0
+        reads_cls = type(self.pool) is ClsPool and len(self.blocks) > 0
         is_own = reads_cls and any(self.spec.row_of(slot).source for slot in slots)
         if is_own or not reads_cls or NORMS[self.spec.norm].is_batch_norm:
             return self.pool(self.forward_features(images))

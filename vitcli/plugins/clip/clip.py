@@ -269,10 +269,10 @@ class ContrastiveTask(Task):
         if self.options.captions == "folder":
             stored = self._stored(images)
             drawn = stored.draw(index, torch.zeros_like(index))
-            return drawn._replace(subject=drawn.caption), [*dict.fromkeys(stored.texts)]
+            return drawn._replace(subject=drawn.caption), stored.different
         plain = torch.tensor(self.book.plain, device=index.device)
         drawn = self.held_out.draw(plain[images.labels], index)
-        return drawn, [*dict.fromkeys(self.held_out.texts)]
+        return drawn, self.held_out.different
 
     @torch.inference_mode()
     def _measure_pairs(self, module: nn.Module, images: Images) -> Outputs:

@@ -83,7 +83,7 @@ class Drawn(NamedTuple):
     tokens: Tensor
     """(B, L) int64"""
     caption: Tensor
-    """(B,) int64; equal captions have equal numbers, from 0 in the order of the texts."""
+    """(B,) int64; captions of equal words have equal numbers, from 0 in the order of the texts."""
     subject: Tensor
     """(B,) int64: what the caption says."""
 
@@ -98,14 +98,17 @@ class Captions:
         device: torch.device | None = None,
     ) -> None:
         counts = torch.tensor([len(row) for row in rows])
-        self.texts = [text for row in rows for text in row]
-        self.tokens = to_tokens(self.texts).to(device)
+        texts = [text for row in rows for text in row]
+        self.tokens = to_tokens(texts).to(device)
         device = self.tokens.device
         self.counts = counts.to(device)
         self.starts = (counts.cumsum(0) - counts).to(device)
-        numbers: dict[str, int] = {}
-        numbered = [numbers.setdefault(text, len(numbers)) for text in self.texts]
-        self.numbers = torch.tensor(numbered, device=device)
+        first: dict[str, str] = {}
+        said = [first.setdefault(" ".join(split_words(text)), text) for text in texts]
+        self.different = [*first.values()]
+        """The first text of each number: texts that differ in capital letters are equal."""
+        numbers = {text: number for number, text in enumerate(self.different)}
+        self.numbers = torch.tensor([numbers[text] for text in said], device=device)
 
     def draw(self, row: Tensor, variant: Tensor) -> Drawn:
         """Return a caption of each row, from any non-negative integers ``variant``."""

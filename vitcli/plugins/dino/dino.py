@@ -82,6 +82,9 @@ class DinoModule(nn.Module):
         calm = {name: 0.0 for name in DROPS if name in type(model).model_fields}
         self.teacher = DinoNetwork(model.replace(**calm), task, spec.seed).requires_grad_(False)
         self.teacher.load_state_dict(self.student.state_dict())
+        for part in self.teacher.modules():  # own code may have dropout of its own
+            if isinstance(part, nn.modules.dropout._DropoutNd):
+                part.p = 0.0
         self.register_buffer("center", torch.zeros(task.num_prototypes))
         # The next two are written and read within one step.
         self.register_buffer("batch_center", torch.zeros(task.num_prototypes), persistent=False)

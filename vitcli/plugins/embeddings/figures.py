@@ -19,6 +19,7 @@ from vitcli.core.spec import PatchSpec
 from vitcli.core.spec.slots import PATCH_EMBEDS, POS_EMBEDS
 from vitcli.plugins.embeddings.components import patch_colours, principal_directions
 from vitcli.runner import figure_style as style
+from vitcli.runner.data.extras import column_of
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.figure import MARKS, FigureRow, RunFigure, source_of
@@ -171,10 +172,12 @@ def embeddings_figure(tested: TrainedRun) -> RunFigure:
     shares = (values**2 / (values**2).sum().clamp(min=1e-12)).tolist()
     if places.shape[1] < 2:
         raise NoFigureError("the figure needs at least two images; raise --num-images")
-    labels = tested.data.test.labels[index].numpy()
+    labels, names = tested.data.test.labels[index].numpy(), [*tested.class_names]
+    if column_of(tested.data.test.extra):  # an image has several labels, or a number
+        labels, names = np.zeros_like(labels), ["any"]
     token = "CLS" if model.cls_token is not None else "pooled"
     return RunFigure(
-        draw_axes=partial(_draw_embeddings, places, labels, list(tested.class_names), shares),
+        draw_axes=partial(_draw_embeddings, places, labels, names, shares),
         title=f"Map of the {token} features",
         summary=f"The {token} features that the classifier reads, on their first two principal"
         f" components ({100 * sum(shares[:2]):.0f} % of the variance).",

@@ -13,6 +13,7 @@ Multi-crop: Caron et al. 2020, https://arxiv.org/abs/2006.09882
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import cast
 
@@ -26,6 +27,7 @@ from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import score
 from vitcli.core.metrics.knn import leave_one_out_knn
+from vitcli.core.metrics.linear_probe import HELD_OUT
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.objectives.objective import Outputs, Task
@@ -33,6 +35,8 @@ from vitcli.core.objectives.pictures import Grid, Heat, Picture
 from vitcli.core.ops.backend import Gelu, Linear
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.plugins.views.spec import ViewsSpec
+from vitcli.runner.data.extras import column_of
+from vitcli.runner.data.folds import linked_images
 
 RATIO = (3 / 4, 4 / 3)
 """Smallest and largest width / height of a crop, as in Inception-style training."""
@@ -238,8 +242,21 @@ class ViewTask(Task):
     """A task whose batches hold views: ``images`` (B, G, C, h, w) and ``local`` (B, L, C, h', w').
 
     ``local`` is absent without local views. An evaluation measures the k-NN accuracy of the
-    encoder's features within a split. The labels are read for this measure only.
+    encoder's features within a split. Own pictures of one group, or that look alike, do not vote
+    for each other. The labels are read for this measure only.
     """
+
+    _data: DataSet | None = None
+    """The data set of the images to measure."""
+
+    def check_data(self, data: DataSet) -> None:
+        """Refuse a table of numbers or lists, whose images have no class for the measure."""
+        if column := column_of(data.train.extra):
+            raise ValueError(
+                f"task.name: {self.spec.task.name} measures itself by classes, and {data.name} has"
+                f" a column {column.column!r} instead; type: -s task.name=mae"
+            )
+        self._data = data
 
     @property
     def views(self) -> ViewsSpec:
@@ -285,10 +302,25 @@ class ViewTask(Task):
     @torch.inference_mode()
     def outputs(self, module: nn.Module, images: Images) -> Outputs:
         """Return the k-NN votes as ``logits`` (N, K) in fp32, and ``labels`` (N,)."""
-        features = self.features(module, images)
-        labels = limit_images(images, self.spec).labels
-        logits = leave_one_out_knn(features, labels, self.spec.model.num_classes or 1)
-        return {"logits": logits, "labels": labels}
+        features, part = self.features(module, images), limit_images(images, self.spec)
+        groups, count = self._groups_of(part), self.spec.model.num_classes or 1
+        logits = leave_one_out_knn(features, part.labels, count, groups)
+        return {"logits": logits, "labels": part.labels}
+
+    def _groups_of(self, images: Images) -> Tensor | None:
+        """Return the number of each own picture's group, (N,), see ``linked_images``."""
+        data = self._data
+        if not (data and data.contents):
+            return None
+        if images.names not in self._known_groups:
+            given = images.to("cpu"), data.class_names, HELD_OUT, data.groups
+            groups, *_ = linked_images(*given, may_be_short=True)
+            self._known_groups[images.names] = torch.from_numpy(groups)
+        return self._known_groups[images.names].to(images.labels.device)
+
+    @cached_property
+    def _known_groups(self) -> dict[tuple[str, ...], Tensor]:
+        return {}
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
         return {"knn_accuracy": score(outputs["logits"], outputs["labels"]).accuracy}

@@ -271,7 +271,6 @@ def _list_classes(names: Sequence[str], run: RunDir) -> str:
 
 
 def map_metadata(explanation: Explanation) -> dict[str, Any]:
-    always_averages = explanation.method not in METHODS_BY_HEAD
     return {
         "image": explanation.path,
         "class": explanation.label,
@@ -280,7 +279,8 @@ def map_metadata(explanation: Explanation) -> dict[str, Any]:
         "method": explanation.method,
         "layers": list(explanation.layers),
         "heads": list(explanation.heads),
-        "heads_averaged": explanation.are_heads_averaged or always_averages,
+        "heads_averaged": explanation.are_heads_averaged
+        or explanation.method not in METHODS_BY_HEAD,
         "query": explanation.query,
         "fit": explanation.fit,
         "size": list(explanation.picture.shape[:2]),

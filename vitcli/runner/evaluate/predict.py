@@ -81,7 +81,7 @@ class Predictor:
         module = load_module(run, self.spec, str(self.device), on_message=on_message)
         self.model = encoder_of(self.spec, module)
         self.task = task_class(self.spec)(self.spec, module)
-        self.task.fitted = read_record(run).result
+        self.task.fitted = (record := read_record(run)).result or record.reached
 
     def read_as(self, fit: str | None) -> DataSpec:
         """Return how pictures are read: as in the training, but for another ``fit``."""
@@ -141,7 +141,7 @@ def classifier_of_run(
         on_message(f"note: the probabilities are not calibrated: {reason}")
     coverage = None if predictor.answers else coverage
     data = predictor.read_as(fit)
-    decisive = (depth_fields(data), record.result if predictor.answers else {})
+    decisive = (depth_fields(data), predictor.answers and (record.result or record.reached))
     computed = (
         weights_sha256(predictor.model.state_dict()),
         model_hash(spec.model),  # such as num_heads, which no tensor shows

@@ -59,6 +59,7 @@ class TrainedRun:
     def task(self, module: nn.Module | None = None) -> Task:
         task = task_class(self.spec)(self.spec, module or self.module)
         task.fitted = self.record.result or self.record.reached
+        task.check_data(self.data)
         return task
 
     def images(self, split: str) -> Images:
@@ -232,7 +233,7 @@ def load_trained_run(
         notes.append(f"note: {run.name} was trained on {problem}")
     refuse_other_task(spec.task, data)
     try:
-        trained.task().check_data(data)
+        trained.task()
     except ValueError as error:
         raise InputError(f"{run.name}: {error}") from error
     return trained
