@@ -474,6 +474,7 @@ UNREADABLE = """return super().step(closure)
         ),
         ("self.kept = {'a', 'b'}, torch.float32, Path('x'), lambda x: x, self", "", "pass", ""),
         ("self.drawn = Random(0)", " + self.drawn.random() * self.training", "pass", "drawn"),
+        ("self.state = Random(0)", " + self.state.random() * self.training", "pass", "state"),
         ("", "", UNREADABLE, "Growing.rows an object that cannot be read"),
         ("", "", "self.taken += 1", "Growing.taken"),
         ("", "", "self.past = deque([*getattr(self, 'past', ()), 1.0], 3)", "Growing.past"),

@@ -114,11 +114,16 @@ def compile_training(training: Training, on_message: Listener) -> None:
 def synchronise(module: nn.Module, device: torch.device) -> None:
     """Let the batch norms of a module see the batches of all ranks."""
     kind = nn.modules.batchnorm._BatchNorm
-    names = [name for name, part in module.named_modules() if isinstance(part, kind)]
-    if names and device.type == "cpu":
+    norms = [(name, type(part)) for name, part in module.named_modules() if isinstance(part, kind)]
+    for name, each in norms:
+        reason = "would become torch's SyncBatchNorm, which computes less"
+        if device.type == "cpu":
+            reason = "needs GPUs, because torch's SyncBatchNorm refuses CPUs"
+        elif each.__module__.startswith(("vitcli.", "torch.")):
+            continue
         raise ConfigError(
-            f"batch norm ({names[0]}) needs GPUs on several ranks, because torch's SyncBatchNorm"
-            " refuses CPUs; train in one process, or choose another norm"
+            f"several ranks: batch norm {name} ({each.__name__}) {reason}; train in one process, or"
+            " choose another norm"
         )
     synchronise_batch_norms(module)
 

@@ -33,8 +33,8 @@ LONG = 20
 UNREADABLE = "an object that cannot be read"
 SAME_BATCHES = 4
 """Number of times that the first batch is made, to see whether it is always the same."""
-OF_VITCLI = {"training", "own_part", "params", "lr", "initial_lr", "defaults", "state"}
-"""Attributes of modules and optimizers, and entries of groups, that vitcli sets or restores."""
+OF_GROUP = ("params", "lr", "initial_lr")
+"""Entries of the groups of optimizers that vitcli sets or restores."""
 
 
 def _like_input(task: Task, inputs: tuple[Tensor, ...]) -> Shape:
@@ -79,30 +79,30 @@ def state_outside(training: Training) -> dict[str, str]:
     These are attributes of own modules, optimizers and objectives, entries in the groups of
     optimizers, and buffers that are not persistent.
     """
-    task, owners = training.task, dict[str, dict[str, Any]]()
-    of_torch = (nn.Module(), torch.optim.SGD([torch.zeros(1)], 1.0))
-    known = OF_VITCLI.union(*map(vars, of_torch))
+    task, owners = training.task, list[tuple[str, dict[str, Any], Collection[str]]]()
+    of_module = {"own_part", *vars(nn.Module())}
+    of_optimizer = vars(torch.optim.SGD([torch.zeros(1)], 1.0))
     for _, kind, part in own_parts(task):
         for name, module in part.named_modules(prefix=kind.__name__):
             outside = module._non_persistent_buffers_set
             buffers = {name: module._buffers[name] for name in outside}
-            owners[name] = vars(module) | buffers
+            owners.append((name, vars(module) | buffers, of_module))
     for optimizer in training.optimizers:
         if not _is_own(optimizer, "torch"):
             continue
         name = type(optimizer).__name__
-        owners[name] = vars(optimizer)
+        owners.append((name, vars(optimizer), of_optimizer))
         for number, group in enumerate(optimizer.param_groups):
-            owners[f"{name}.group{number}"] = group
+            owners.append((f"{name}.group{number}", group, OF_GROUP))
     if _is_own(task):
-        owners[type(task).__name__] = vars(task)
+        owners.append((type(task).__name__, vars(task), ()))
     tensors = task.module.state_dict(keep_vars=True).values()
     groups = [group for optimizer in training.optimizers for group in optimizer.param_groups]
     parts = (task, *task.module.modules(), *training.optimizers)
     restored = {*map(id, (*parts, *tensors, *groups))}
     return {
         f"{owner}.{name}": describe_value(value, restored)
-        for owner, values in owners.items()
+        for owner, values, known in owners
         for name, value in values.items()
         if name not in known
     }
