@@ -614,6 +614,34 @@ def test_an_own_classification_measures_the_model_that_answers(tiny, logits, cod
     assert ("own.py: Mine.outputs returns other logits than the model" in talk) is bool(code)
 
 
+LOSS = """
+import torch
+from torch.nn.functional import cross_entropy
+from vitcli.parts import objective
+@objective
+def own(logits, targets):
+    return cross_entropy(logits, targets%s
+"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "differs"),
+    [
+        (")", False),
+        (", reduction='sum')", True),
+        (", torch.arange(1.0, 1 + logits.shape[1]))", True),
+        (") * torch.rand(())", False),
+    ],
+)
+def test_an_own_loss_that_is_no_mean_over_images_is_told_where_a_batch_has_parts(
+    tiny, rest, differs
+):
+    Path("own.py").write_text(LOSS % rest)
+    words = "-s task.name=own -s data.augment.mixup=0 -s train.accumulate=2 --dry-run"
+    code, _, talk = commands.vitcli(*f"train {tiny} --code own.py {words}".split())
+    assert (code, "warning: own.py: the loss of a batch is" in talk) == (0, differs)
+
+
 MASKED = """
 import torch
 from torch import nn

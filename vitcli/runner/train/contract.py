@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vitcli.core import ranks
 from vitcli.core.data.batches import Batch
 from vitcli.core.data.source import Images
 from vitcli.core.metrics.classification import logits_and_labels
@@ -27,6 +28,7 @@ from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.own_code import locate_in_own_code, place_of
 from vitcli.runner.experiment.torch_state import unchanged
 from vitcli.runner.files import sha256
+from vitcli.runner.text import Listener
 
 Shape = tuple[int, ...]
 LONG = 20
@@ -309,6 +311,27 @@ def check_outputs(task: Task, images: Images) -> None:
         raise OwnCodeError(
             f"{row.source}: {task.spec.task.name}.outputs returns other logits than the model, with"
             " which predict and export answer; change them in the model's head, not in outputs"
+        )
+
+
+@torch.no_grad()
+def warn_of_parts(task: Task, batch: Batch, on_message: Listener) -> None:
+    """Say that an own loss is not the mean of those of the parts of a batch, unless it draws."""
+    row, count = task.spec.task.row, task.spec.train.accumulate
+    if not row.source or count * ranks.size() == 1:
+        return
+    chunks = zip(*(value.chunk(count) for value in batch.values()), strict=True)
+    whole = {name: ranks.gather(value) for name, value in batch.items()}
+    with evaluating(task.module):
+        parts = [task.losses(dict(zip(batch, chunk, strict=True)))["loss"] for chunk in chunks]
+        mean = ranks.mean(torch.stack(parts).mean())
+        with ranks.together(False):
+            loss, again = (task.losses(whole)["loss"] for _ in range(2))
+    if loss.isclose(again) and not mean.isclose(loss, rtol=1e-4):
+        on_message(
+            f"warning: {row.source}: the loss of a batch is {loss:.5g}, but the mean of its parts"
+            f" {mean:.5g}, so the parts train for another loss; return a mean over images, or take"
+            " one process and train.accumulate=1"
         )
 
 
