@@ -474,6 +474,7 @@ UNREADABLE = """return super().step(closure)
         ),
         ("self.kept = {'a', 'b'}, torch.float32, Path('x'), lambda x: x, self", "", "pass", ""),
         ("self.drawn = Random(0)", " + self.drawn.random() * self.training", "pass", "drawn"),
+        ("self.state = Random(0)", " + self.state.random() * self.training", "pass", "state"),
         ("", "", UNREADABLE, "Growing.rows an object that cannot be read"),
         ("", "", "self.taken += 1", "Growing.taken"),
         ("", "", "self.past = deque([*getattr(self, 'past', ()), 1.0], 3)", "Growing.past"),
@@ -611,6 +612,34 @@ def test_an_own_classification_measures_the_model_that_answers(tiny, logits, cod
     Path("own.py").write_text(OUTPUTS % logits)
     talk = vitcli(f"train {tiny} --code own.py -s task.name=Mine --dry-run", code)
     assert ("own.py: Mine.outputs returns other logits than the model" in talk) is bool(code)
+
+
+LOSS = """
+import torch
+from torch.nn.functional import cross_entropy
+from vitcli.parts import objective
+@objective
+def own(logits, targets):
+    return cross_entropy(logits, targets%s
+"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "differs"),
+    [
+        (")", False),
+        (", reduction='sum')", True),
+        (", torch.arange(1.0, 1 + logits.shape[1]))", True),
+        (") * torch.rand(())", False),
+    ],
+)
+def test_an_own_loss_that_is_no_mean_over_images_is_told_where_a_batch_has_parts(
+    tiny, rest, differs
+):
+    Path("own.py").write_text(LOSS % rest)
+    words = "-s task.name=own -s data.augment.mixup=0 -s train.accumulate=2 --dry-run"
+    code, _, talk = commands.vitcli(*f"train {tiny} --code own.py {words}".split())
+    assert (code, "warning: own.py: the loss of a batch is" in talk) == (0, differs)
 
 
 MASKED = """

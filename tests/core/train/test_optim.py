@@ -114,6 +114,23 @@ def test_other_state_is_refused(state, is_named):
         optim.state_tensors([optimizer])
 
 
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
+def test_a_parameter_that_is_a_part_of_other_memory_is_trained_alone(name):
+    """Fused optimisers of a CPU would change what lies between its rows instead."""
+    weights, whole = torch.randn(2, 2), torch.randn(2, 3)
+    whole[:, :2] = weights
+    rest, models = whole[:, 2].clone(), [nn.Linear(2, 2, bias=False) for _ in range(2)]
+    for model, weight in zip(models, (weights, whole[:, :2]), strict=True):
+        model.weight = Parameter(weight)
+        (optimizer,) = optim.build_optimizers(model, OptimSpec(name=name))
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.eye(2)).square().sum().backward()
+            optimizer.step()
+    assert_close(models[0].weight, models[1].weight)
+    assert whole[:, 2].equal(rest)
+
+
 @pytest.mark.parametrize("name", ["adamw", "sgd"])
 def test_the_state_of_a_channels_last_filter_has_its_layout(name):
     """Fused optimisers refuse tensors in another layout than that of their parameter."""

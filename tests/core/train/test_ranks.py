@@ -86,6 +86,22 @@ def test_batch_norms_become_those_of_all_ranks_with_the_same_tensors():
     assert all(map(torch.equal, model.state_dict().values(), before.values()))
 
 
-def test_a_batch_norm_on_ranks_of_a_cpu_is_refused_by_name():
-    with pytest.raises(ConfigError, match=r"blocks.*"):
-        synchronise(build(norm="batch_norm"), torch.device("cpu"))
+class Scaled(torch.nn.BatchNorm2d):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("module", "device", "reason"),
+    [
+        (build(norm="batch_norm"), "cpu", r"blocks.*BatchNorm.* needs GPUs"),
+        (
+            torch.nn.Sequential(Scaled(3)),
+            "cuda",
+            r"0 \(Scaled\) would become torch's SyncBatchNorm",
+        ),
+    ],
+)
+def test_a_batch_norm_that_ranks_would_change_is_refused_by_name(module, device, reason):
+    with pytest.raises(ConfigError, match=reason):
+        synchronise(module, torch.device(device))

@@ -31,6 +31,13 @@ def test_another_environment_is_refused_and_changes_no_file(stopped, monkeypatch
     assert read_record(stopped).inexact == [f"from step 5: {change}"]
 
 
+def test_other_instructions_of_the_libraries_are_another_environment(stopped, monkeypatch):
+    """Their products have other bits then, also where torch has the same instructions."""
+    monkeypatch.setenv("MKL_ENABLE_INSTRUCTIONS", "SSE4_2")
+    with pytest.raises(ConfigError, match="limits none -> MKL_ENABLE_INSTRUCTIONS=SSE4_2"):
+        continue_run(stopped)
+
+
 def test_a_run_keeps_what_torch_compile_did(tiny, here, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda module, **_: nn.Sequential(module))
     with stops_after(6):

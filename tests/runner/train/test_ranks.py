@@ -11,10 +11,12 @@ from tests.same_run import assert_same_run
 from tests.task_table import TinyTask
 from vitcli.core.spec import ExperimentSpec, TrainSpec
 from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine.launch import VARIABLES, Launch, read_launch
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
 from vitcli.runner.train import ranks
+from vitcli.runner.train.prepare import Request, prepare
 from vitcli.runner.train.ranks import device_of_rank, refuse_other_ranks, refuse_parts
 
 STARTED = dict.fromkeys(VARIABLES, "1") | {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
@@ -55,6 +57,16 @@ def test_ranks_with_other_images_or_another_torch_are_refused(rank_1, monkeypatc
     monkeypatch.setattr(ranks.dist, "all_gather_object", gather)
     with pytest.raises(ConfigError, match="rank 0 has data other, rank 1 has mine"):
         refuse_other_ranks({"threads": 1, "data": "mine"})
+
+
+def test_ranks_compare_the_kernels_that_a_compiler_made_on_each_machine(rank_1, tiny, monkeypatch):
+    def gather(facts, own):
+        facts[:] = [own | {"kernels": "native"}, own]
+
+    monkeypatch.setattr(ranks.dist, "all_gather_object", gather)
+    experiment = load_experiment(str(tiny), {"train.kernels": "torch"})
+    with pytest.raises(ConfigError, match="rank 0 has kernels native, rank 1 has torch"):
+        prepare(experiment, Request(device="cpu"))
 
 
 def test_a_batch_must_be_divisible_among_the_ranks():

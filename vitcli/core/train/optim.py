@@ -170,10 +170,18 @@ AdamW, Adam = without_compiler(torch.optim.AdamW), without_compiler(torch.optim.
 SGD, Muon = without_compiler(torch.optim.SGD), without_compiler(BatchedMuon)
 
 
+def fill_memory(named: Named) -> bool:
+    """Return whether no parameter is a part such as ``w[:, :3]``.
+
+    On a CPU, a fused optimiser sees no strides: it would change other numbers of ``w``.
+    """
+    return all(p.stride() == torch.empty_like(p).stride() for _, p, _ in named)
+
+
 def adamw(named: Named, spec: OptimSpec) -> list[Optimizer]:
     """Return AdamW. Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101"""
     groups = param_groups(named, spec, spec.lr)
-    return [AdamW(groups, betas=spec.betas, eps=spec.eps, fused=True)]
+    return [AdamW(groups, betas=spec.betas, eps=spec.eps, fused=fill_memory(named))]
 
 
 def adam(named: Named, spec: OptimSpec) -> list[Optimizer]:
@@ -182,14 +190,15 @@ def adam(named: Named, spec: OptimSpec) -> list[Optimizer]:
     Kingma and Ba 2015, https://arxiv.org/abs/1412.6980
     """
     groups = param_groups(named, spec, spec.lr)
-    return [Adam(groups, betas=spec.betas, eps=spec.eps, fused=True)]
+    return [Adam(groups, betas=spec.betas, eps=spec.eps, fused=fill_memory(named))]
 
 
 def sgd(named: Named, spec: OptimSpec) -> list[Optimizer]:
     """Return SGD with (Nesterov) momentum, in which weight decay is an L2 penalty."""
     groups = param_groups(named, spec, spec.lr)
     nesterov = spec.nesterov and spec.momentum > 0
-    made = SGD(groups, momentum=spec.momentum, nesterov=nesterov, fused=True)
+    fused = fill_memory(named)
+    made = SGD(groups, momentum=spec.momentum, nesterov=nesterov, fused=fused)
     made.register_step_pre_hook(begin_momentum)
     return [made]
 

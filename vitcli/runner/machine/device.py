@@ -19,7 +19,7 @@ from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.text import quantity
 from vitcli.version import __version__, source_commit
 
-LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR")
 """Variables that keep torch and its libraries below the instructions of the processor."""
 BELOW_AVX512 = ("NO AVX", "DEFAULT", "AVX2")
 """Names that torch gives to instructions of x86 processors below AVX-512."""

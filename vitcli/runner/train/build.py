@@ -37,7 +37,7 @@ from vitcli.runner.machine.device import (
 from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.machine.resources import is_gpu_error
 from vitcli.runner.text import Listener, ignore_message
-from vitcli.runner.train.contract import check_outputs, check_parts, checked_batch
+from vitcli.runner.train.contract import check_outputs, check_parts, checked_batch, warn_of_parts
 
 
 def build_training(
@@ -78,7 +78,9 @@ def build_training(
     if spec.code:
         if spec.train.accumulate > 1 and any(map(is_batch_norm, module.modules())):
             raise ConfigError(ACCUMULATE)
-        check_parts(task, checked_batch(training), spec.seed)
+        batch = checked_batch(training)
+        check_parts(task, batch, spec.seed)
+        warn_of_parts(task, batch, on_message)
         check_outputs(task, data.train[:8])
     return training
 
@@ -115,13 +117,16 @@ def compile_training(training: Training, on_message: Listener) -> None:
 
 def synchronise(module: nn.Module, device: torch.device) -> None:
     """Let the batch norms of a module see the batches of all ranks."""
-    kind = nn.modules.batchnorm._BatchNorm
-    names = [name for name, part in module.named_modules() if isinstance(part, kind)]
-    if names and device.type == "cpu":
-        raise ConfigError(
-            f"batch norm ({names[0]}) needs GPUs on several ranks, because torch's SyncBatchNorm"
-            " refuses CPUs; train in one process, or choose another norm"
-        )
+    for name, part in module.named_modules():
+        reason = "needs GPUs, because torch's SyncBatchNorm refuses CPUs"
+        if device.type != "cpu":
+            is_ours = type(part).__module__.startswith(("vitcli.", "torch."))
+            reason = "" if is_ours else "would become torch's SyncBatchNorm, which computes less"
+        if reason and isinstance(part, nn.modules.batchnorm._BatchNorm):
+            raise ConfigError(
+                f"several ranks: batch norm {name} ({type(part).__name__}) {reason}; train in one"
+                " process, or choose another norm"
+            )
     synchronise_batch_norms(module)
 
 

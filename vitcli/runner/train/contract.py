@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vitcli.core import ranks
 from vitcli.core.data.batches import Batch
 from vitcli.core.data.source import Images
 from vitcli.core.metrics.classification import logits_and_labels
@@ -27,14 +28,15 @@ from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.own_code import locate_in_own_code, place_of
 from vitcli.runner.experiment.torch_state import unchanged
 from vitcli.runner.files import sha256
+from vitcli.runner.text import Listener
 
 Shape = tuple[int, ...]
 LONG = 20
 UNREADABLE = "an object that cannot be read"
 SAME_BATCHES = 4
 """Number of times that the first batch is made, to see whether it is always the same."""
-OF_VITCLI = {"training", "own_part", "params", "lr", "initial_lr", "defaults", "state"}
-"""Attributes of modules and optimizers, and entries of groups, that vitcli sets or restores."""
+OF_GROUP = ("params", "lr", "initial_lr")
+"""Entries of the groups of optimizers that vitcli sets or restores."""
 
 
 def _like_input(task: Task, inputs: tuple[Tensor, ...]) -> Shape:
@@ -79,30 +81,30 @@ def state_outside(training: Training) -> dict[str, str]:
     These are attributes of own modules, optimizers and objectives, entries in the groups of
     optimizers, and buffers that are not persistent.
     """
-    task, owners = training.task, dict[str, dict[str, Any]]()
-    of_torch = (nn.Module(), torch.optim.SGD([torch.zeros(1)], 1.0))
-    known = OF_VITCLI.union(*map(vars, of_torch))
+    task, owners = training.task, list[tuple[str, dict[str, Any], Collection[str]]]()
+    of_module = {"own_part", *vars(nn.Module())}
+    of_optimizer = vars(torch.optim.SGD([torch.zeros(1)], 1.0))
     for _, kind, part in own_parts(task):
         for name, module in part.named_modules(prefix=kind.__name__):
             outside = module._non_persistent_buffers_set
             buffers = {name: module._buffers[name] for name in outside}
-            owners[name] = vars(module) | buffers
+            owners.append((name, vars(module) | buffers, of_module))
     for optimizer in training.optimizers:
         if not _is_own(optimizer, "torch"):
             continue
         name = type(optimizer).__name__
-        owners[name] = vars(optimizer)
+        owners.append((name, vars(optimizer), of_optimizer))
         for number, group in enumerate(optimizer.param_groups):
-            owners[f"{name}.group{number}"] = group
+            owners.append((f"{name}.group{number}", group, OF_GROUP))
     if _is_own(task):
-        owners[type(task).__name__] = vars(task)
+        owners.append((type(task).__name__, vars(task), ()))
     tensors = task.module.state_dict(keep_vars=True).values()
     groups = [group for optimizer in training.optimizers for group in optimizer.param_groups]
     parts = (task, *task.module.modules(), *training.optimizers)
     restored = {*map(id, (*parts, *tensors, *groups))}
     return {
         f"{owner}.{name}": describe_value(value, restored)
-        for owner, values in owners.items()
+        for owner, values, known in owners
         for name, value in values.items()
         if name not in known
     }
@@ -309,6 +311,27 @@ def check_outputs(task: Task, images: Images) -> None:
         raise OwnCodeError(
             f"{row.source}: {task.spec.task.name}.outputs returns other logits than the model, with"
             " which predict and export answer; change them in the model's head, not in outputs"
+        )
+
+
+@torch.no_grad()
+def warn_of_parts(task: Task, batch: Batch, on_message: Listener) -> None:
+    """Say that an own loss is not the mean of those of the parts of a batch, unless it draws."""
+    row, count = task.spec.task.row, task.spec.train.accumulate
+    if not row.source or count * ranks.size() == 1:
+        return
+    chunks = zip(*(value.chunk(count) for value in batch.values()), strict=True)
+    whole = {name: ranks.gather(value) for name, value in batch.items()}
+    with evaluating(task.module):
+        parts = [task.losses(dict(zip(batch, chunk, strict=True)))["loss"] for chunk in chunks]
+        mean = ranks.mean(torch.stack(parts).mean())
+        with ranks.together(False):
+            loss, again = (task.losses(whole)["loss"] for _ in range(2))
+    if loss.isclose(again) and not mean.isclose(loss, rtol=1e-4):
+        on_message(
+            f"warning: {row.source}: the loss of a batch is {loss:.5g}, but the mean of its parts"
+            f" {mean:.5g}, so the parts train for another loss; return a mean over images, or take"
+            " one process and train.accumulate=1"
         )
 
 

@@ -19,7 +19,7 @@ from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.experiment.diff import Change
-from vitcli.runner.machine.device import cpu_name
+from vitcli.runner.machine.device import cpu_limits, cpu_name
 from vitcli.runner.run.checkpoint import Checkpoint
 from vitcli.runner.run.folder import CONFIG, RESULT, STATUS, RunDir
 from vitcli.runner.run.record import EDITED, UNREADABLE, RunRecord
@@ -51,6 +51,7 @@ def numerical_environment(training: Training) -> dict[str, Any]:
         "device": device.type,
         "hardware": torch.cuda.get_device_name(device) if on_gpu else cpu_name(),
         "cpu_capability": None if on_gpu else torch.backends.cpu.get_cpu_capability(),
+        "limits": None if on_gpu else cpu_limits() or "none",
         "threads": None if on_gpu else torch.get_num_threads(),
         "compiled": training.compiled,
         "deterministic": torch.are_deterministic_algorithms_enabled() if on_gpu else None,

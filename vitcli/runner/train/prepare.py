@@ -186,6 +186,7 @@ def prepare(experiment: Experiment, request: Request, *, replay: int | None = No
     if ranks.size() > 1:
         facts = {"configuration": config_hash(spec), "data": data.data_hash}
         facts["checkpoint"] = str(checkpoint.step) if checkpoint else "none"
+        facts |= {"precision": training.precision, "kernels": training.kernels}
         refuse_other_ranks(facts | exactness.numerical_environment(training))
         ranks.check_weights(module.state_dict())
     plan = Plan(
