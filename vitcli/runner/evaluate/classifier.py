@@ -254,7 +254,7 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
     return shares / shares.sum()
 
 
-def _content(picture: Any, name: str) -> Content:
+def _content(picture: Picture, name: str) -> Content:
     """Return a copy of a picture that is no path."""
     if isinstance(picture, Image.Image):
         with explain_errors(name, picture):
