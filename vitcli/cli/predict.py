@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -88,8 +88,10 @@ def predict(
     require_classes(classifier, {"--top": top})
     say(classifier.about)
     files, judged = picture_files([*images, *listed], say), (reject, coverage) != (None, None)
-    kept = output and AnswerFile(output, classifier, top or NUM_TOP, resume=resume)
-    with kept.opened() if kept else nullcontext() as answers:
+    opened: AbstractContextManager[AnswerFile | None] = nullcontext()
+    if output:
+        opened = AnswerFile(output, classifier, top or NUM_TOP, resume=resume).opened()
+    with opened as answers:
         remaining = [file for file in files if not (answers and answers.is_done(file))]
         failures: list[UserError] = [*map(InputError, answers.errors if answers else ())]
         rows: list[Mapping[str, Any]] = []
