@@ -1,6 +1,7 @@
 """`vitcli predict`: its rows in all forms, a file of them that is continued, and bad pictures."""
 
 import csv
+import fcntl
 import io
 import json
 import os
@@ -197,6 +198,17 @@ def test_a_picture_that_is_named_twice_has_two_rows(run, photos):
     said(0, *words, "-o", "one.csv", "--resume")
     files = [row["file"] for row in rows_of_csv(Path("one.csv").read_text())]
     assert files == [IN_ORDER[0], IN_ORDER[1], IN_ORDER[0]]
+
+
+def test_a_file_is_written_by_one_process_at_a_time(run, photos):
+    words = ("predict", run, photos, "-o", "a.csv", "--resume")
+    said(0, *words)
+    before = Path("a.csv").read_bytes()
+    with Path("a.csv").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert "-o a.csv: another process is writing" in said(7, *words, IN_ORDER[0])
+    assert Path("a.csv").read_bytes() == before
+    said(0, *words, IN_ORDER[0])
 
 
 def replaced(old: str, new: str) -> Callable[[str], str]:

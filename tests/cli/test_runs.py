@@ -9,8 +9,9 @@ from tests.cli.commands import document, printed, said, vitcli
 from tests.fabricated import make_run
 from tests.plugin_rows import has
 from tests.terminal import run_in_terminal
+from vitcli.core.metric import Metric
 from vitcli.runner.files import commit_json
-from vitcli.runner.run.record import read_record
+from vitcli.runner.run.record import metric_facts, read_record
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -61,6 +62,10 @@ def test_diff_shows_what_was_set_and_what_was_measured():
     assert environment == {"commit": ["c" * 40, "e" * 40]}
     assert measured["test_accuracy"] == [0.5, 0.625, 0.125]
     make_run(0, folder=Path("runs/c"), state="interrupted")
+    stated = {"metrics": {"hits": metric_facts(Metric(name="hits", label="hits"))}}
+    make_run(0, folder=Path("runs/d"), meta=stated, result={"test_hits": 0.25})
+    make_run(0, folder=Path("runs/e"), meta=stated, result={"test_hits": 0.5})
+    assert pairs("d", "e")[2]["test_hits"] == [0.25, 0.5, 0.25], "a metric of own code"
     *_, measured = pairs("a", "c")
     assert (measured["epochs"], measured["parameters"]) == ([8, 3, -5], [140618, None, None])
 

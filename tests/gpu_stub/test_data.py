@@ -31,6 +31,7 @@ from vitcli.core.objectives.classify import Classify
 from vitcli.core.spec import AugmentSpec
 from vitcli.core.train.training import Training
 from vitcli.plugins.bench.training import make_workload
+from vitcli.runner.evaluate.weights import weights_sha256
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.text import ignore_message
@@ -88,6 +89,7 @@ def test_a_checkpoint_waits_once_for_all_tensors():
     assert found["tensors"] > 50
     assert found["waits"] <= 2
     assert found["unpinned"] == 0
+    assert len(found["sha256"]) == 64, "predict hashes the weights on the device"
 
 
 def test_a_training_draws_ahead_and_waits_once_for_outputs_and_checkpoints():
@@ -168,7 +170,7 @@ def checkpoint() -> dict[str, Any]:
     tensors = state.tensors()
     with tempfile.TemporaryDirectory() as folder, counting() as seen:
         save_checkpoint(Path(folder), Checkpoint(1, tensors, {}))
-    return counts(seen) | {"tensors": len(tensors)}
+    return counts(seen) | {"tensors": len(tensors), "sha256": weights_sha256(tensors)}
 
 
 def training() -> dict[str, Any]:

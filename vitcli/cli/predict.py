@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -87,30 +88,33 @@ def predict(
     require_classes(classifier, {"--top": top})
     say(classifier.about)
     files, judged = picture_files([*images, *listed], say), (reject, coverage) != (None, None)
-    answers = AnswerFile(output, classifier, top or NUM_TOP, resume=resume) if output else None
-    remaining = [file for file in files if not (answers and answers.is_done(file))]
-    failures: list[UserError] = [*map(InputError, answers.errors if answers else ())]
-    rows: list[Mapping[str, Any]] = []
-    write, is_single = answers.write if answers else rows.append, len(files) == 1
-    if is_printed := not answers and form in ROW_FORMS:
-        say_all(notes)
-        if form == "csv":
-            emit_exactly(header(classifier.columns))
-    for prediction in counted(classifier.stream(remaining), len(remaining), "predicting"):
-        row = prediction.to_dict(top or NUM_TOP)
-        if is_printed:
-            emit_exactly(to_line(row, form))
-        else:
-            write(row)
-        if prediction.error:
-            failures.append(InputError(prediction.error))
-            say_all([] if is_single else [f"error: {prediction.error}"])
-    notes += (seen := classifier.notes())
-    say_all(seen if is_printed else [])
-    shown = top or (NUM_TOP if is_single else 1)
-    report = report_of(classifier, rows, shown, judged)
-    if answers:
-        report = answers.report(classifier.source, len(files), judged)
+    opened: AbstractContextManager[AnswerFile | None] = nullcontext()
+    if output:
+        opened = AnswerFile(output, classifier, top or NUM_TOP, resume=resume).opened()
+    with opened as answers:
+        remaining = [file for file in files if not (answers and answers.is_done(file))]
+        failures: list[UserError] = [*map(InputError, answers.errors if answers else ())]
+        rows: list[Mapping[str, Any]] = []
+        write, is_single = answers.write if answers else rows.append, len(files) == 1
+        if is_printed := not answers and form in ROW_FORMS:
+            say_all(notes)
+            if form == "csv":
+                emit_exactly(header(classifier.columns))
+        for prediction in counted(classifier.stream(remaining), len(remaining), "predicting"):
+            row = prediction.to_dict(top or NUM_TOP)
+            if is_printed:
+                emit_exactly(to_line(row, form))
+            else:
+                write(row)
+            if prediction.error:
+                failures.append(InputError(prediction.error))
+                say_all([] if is_single else [f"error: {prediction.error}"])
+        notes += (seen := classifier.notes())
+        say_all(seen if is_printed else [])
+        shown = top or (NUM_TOP if is_single else 1)
+        report = report_of(classifier, rows, shown, judged)
+        if answers:
+            report = answers.report(classifier.source, len(files), judged)
     if answers or form == "json" or not (is_printed or (is_single and failures)):
         emit_report(replace(report, notes=notes), "text" if form in ROW_FORMS else form)
     if failures:

@@ -45,7 +45,7 @@ class CheckError(UserError):
 
 
 class InUseError(UserError):
-    """A run folder that another process uses."""
+    """A run folder, or a file of answers, that another process uses."""
 
     exit_code = 7
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import timm
 import torch
 from torch.testing import assert_close
@@ -15,8 +16,9 @@ from vitcli.core.inspect.maps import METHODS, MapRequest, default_method
 from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import OptimSpec
 from vitcli.core.train.optim import build_optimizers, freeze
-from vitcli.plugins.timm.model import TimmModel, create_net
+from vitcli.plugins.timm.model import TimmModel, create_net, load_timm
 from vitcli.plugins.timm.spec import TimmSpec
+from vitcli.runner.text import ignore_message
 
 PLAIN = ("test_vit", "test_vit2", "test_vit3", "test_vit4")
 OTHERS = (
@@ -72,6 +74,20 @@ def test_a_seed_gives_the_weights_and_global_randomness_stays(name):
         abstract = build_model(spec(name), 1).state_dict()
     assert all(abstract.pop(key).shape == value.shape for key, value in one.items())
     assert not abstract
+
+
+@pytest.mark.parametrize("channels", [1, 5])
+def test_weights_of_as_many_channels_are_read_as_they_are(tmp_path, channels):
+    """timm before 1.0.31 draws the first layer of 5 channels anew."""
+    shape = {"name": "test_vit", "img_size": (64, 64), "in_chans": channels, "num_classes": 5}
+    one, other = (build_model(TimmSpec(**shape), seed).state_dict() for seed in (0, 1))
+    model = build_model(TimmSpec(**shape), seed=1)
+    state = {name.removeprefix("net."): tensor for name, tensor in one.items()}
+    safetensors.torch.save_file(state, tmp_path / "one.safetensors")
+    load_timm(model, tmp_path / "one.safetensors", ignore_message, ())
+    found = model.state_dict()
+    assert all(found[name].equal(one[name]) for name in one)
+    assert not all(other[name].equal(one[name]) for name in one)
 
 
 @pytest.mark.parametrize("name", CHECKED)

@@ -75,6 +75,8 @@ def test_an_export_of_vitcli_states_its_settings(tiny, here):
     assert (data.mean, data.std) == ((0.1, 0.2, 0.3), (1.0, 2.0, 3.0))
     said(0, *again, "third", "-s", "data.mean=[0.5, 0.5, 0.5]")
     assert RunDir(Path("third")).spec().data.mean == (0.5, 0.5, 0.5)
+    talk = said(0, *again, "fourth", "-s", "model.ffn=relu", "-s", "model.drop_path=0.1")
+    assert "those of the experiment are used: model.ffn=relu\n" in talk, "no tensor shows it"
 
 
 def test_the_classes_of_timm_are_brought_into_our_order(tiny, here, pictures):

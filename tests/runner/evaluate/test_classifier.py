@@ -215,6 +215,33 @@ def test_many_pictures_are_answered_in_order_and_a_few_are_read_ahead():
     assert classifier([]) == []
 
 
+@pytest.mark.parametrize("kind", ["array", "buffer", "file", "image"])
+def test_an_iterator_may_give_one_object_again_with_another_content(monkeypatch, kind):
+    """As a camera does, and the frames of a GIF in Pillow."""
+    monkeypatch.setattr("vitcli.runner.evaluate.classifier.allowed_cores", lambda: [0])
+    levels, plain, all_taken = (10, 20, 30), made(), threading.Event()
+
+    def frames() -> Any:
+        array, image, buffer, file = level(0), Image.new("L", (2, 2)), bytearray(), io.BytesIO()
+        for value in levels:
+            content = file_bytes(Image.fromarray(level(value)))
+            array[:] = value
+            image.paste(value, (0, 0, 2, 2))
+            buffer[:] = content
+            file.seek(0)
+            file.write(content)
+            file.seek(0)
+            yield {"array": array, "buffer": buffer, "file": file, "image": image}[kind]
+        all_taken.set()
+
+    def prepare(picture: Any, name: str) -> Any:
+        assert all_taken.wait(HANG)
+        return plain.prepare(picture, name)
+
+    answers = made(prepare=prepare)(frames())
+    assert answers == plain([level(value) for value in levels])
+
+
 def test_warnings_of_pillow_are_silent_until_the_last_thread_is_done():
     before = [*warnings.filters]
     with ThreadPoolExecutor(1) as other:

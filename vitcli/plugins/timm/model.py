@@ -287,12 +287,18 @@ def load_timm(
         found, source_name = read_tensors(source), str(source)
         prefix = prefix_of(found, {key.removeprefix(NET) for key in own}, source, on_message)
     tensors = {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
+    first = config.first_conv if config else ()
+    convs = [f"{name}.weight" for name in ([first] if isinstance(first, str) else first or ())]
+    ours, theirs = ({k: v.shape for k, v in each.items()} for each in (own, tensors))
+    fits = all(k in theirs and theirs[k] == ours.get(NET + k) for k in convs)
+    # timm before 1.0.31 takes them for weights of 3 channels, and draws those of others anew
+    unchanged = {"first_conv": None} if fits else {}
     heads = (key.removeprefix(NET) for key in model.head_names if key.endswith(".weight"))
     sizes = [len(tensors[key]) for key in heads if key in tensors and tensors[key].ndim]
     problem: ValueError | None = None
     for count in dict.fromkeys([*sizes, config.num_classes if config else 0, 0]):
         head: dict[str, Any] = {"num_classes": count}
-        head["pretrained_cfg_overlay"] = head | {"state_dict": dict(tensors)}
+        head["pretrained_cfg_overlay"] = head | unchanged | {"state_dict": dict(tensors)}
         try:
             theirs = create_net(model.spec, pretrained=True, **head).state_dict()
             break

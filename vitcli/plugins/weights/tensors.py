@@ -22,6 +22,7 @@ from torch import Tensor
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import ModelSpec, VitSpec
+from vitcli.core.spec.data import READ_FIELDS
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
@@ -33,6 +34,7 @@ from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoi
 from vitcli.runner.run.folder import CONFIG, RunDir, is_effectively_empty
 from vitcli.runner.run.record import read_record
 from vitcli.runner.text import Listener, natural_key, one_line
+from vitcli.runner.train.initial import NO_TENSORS
 from vitcli.version import __version__
 
 AVERAGED = re.compile(r"(^|[._])(ema|swa|(?<!exp_)avg|averaged?|teacher)([._]|$)", re.IGNORECASE)
@@ -237,7 +239,7 @@ def timm_state(encoder: VisionTransformer, state: Mapping[str, Tensor]) -> dict[
 
 
 UNRECORDED = ("model.num_heads", "model.norm_eps", "data.mean", "data.std")
-"""Settings that change a model's output, but not its tensors."""
+"""Settings that change a model's output, but not its tensors, and that most files do not state."""
 NATURAL = "natural"
 MAX_CLASSES = 4
 
@@ -290,7 +292,12 @@ def import_weights(
     advice = f"add --class-order (timm's is {NATURAL})"
     weights |= order_classes(head, names, stated.get("classes"), class_order, advice, on_message)
     values = flatten(spec.model_dump(mode="json"))
-    used = [f"{k}={values[k]}" for k in UNRECORDED if k in values and stated.get(k) != values[k]]
+    known = dict.fromkeys(UNRECORDED) | stated
+    used = [
+        f"{name}={value}"
+        for name, value in values.items()
+        if known.get(name, value) != value and name.removeprefix("model.") not in NO_TENSORS
+    ]
     if used:
         on_message(
             "note: the weights file does not state these settings, or states others; those of the"
@@ -320,7 +327,7 @@ def import_weights(
 
 
 def stated_settings(file: Path) -> dict[str, Any]:
-    """Return those of ``UNRECORDED`` that an export of vitcli states, and its classes, if any."""
+    """Return the settings that an export of vitcli states, and its classes, if any."""
     if file.suffix != ".safetensors":
         return {}
     with safe_open(file, framework="pt") as content:
@@ -328,8 +335,10 @@ def stated_settings(file: Path) -> dict[str, Any]:
     if "vitcli" not in metadata:
         return {}
     try:
-        model = json.loads(metadata["model"])
-        stated = {f"model.{name}": value for name, value in model.items()}
+        model = dict(json.loads(metadata["model"]))
+        steps = json.loads(metadata.get("preprocessing", "{}"))
+        stated = flatten({"model": model})
+        stated |= {f"data.{name}": steps.get(name) for name in READ_FIELDS if "fit" in steps}
         stated |= {f"data.{name}": json.loads(metadata[name]) for name in STATISTICS}
         classes = json.loads(metadata.get("class_names", "null"))
         return stated | {"classes": classes and [*map(str, classes)]}

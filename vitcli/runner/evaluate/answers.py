@@ -1,14 +1,16 @@
 """Rows of predictions: lines of CSV or JSON, a file that can be continued, and their report."""
 
+import contextlib
 import csv
+import fcntl
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
-from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.errors import ConfigError, InputError, InUseError
 from vitcli.runner.evaluate.classifier import LAST_FIELDS, SCHEMA, Classifier
 from vitcli.runner.files import errors_name, make_output_folder, require_utf8
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, cell_value, hidden
@@ -33,7 +35,7 @@ def header(names: Sequence[str]) -> str:
 
 
 class AnswerFile:
-    """A file of rows, each on the disk as soon as it is written.
+    """A file of rows, each on the disk as soon as it is written. One process writes it at a time.
 
     Args:
         path: A file that ends with .csv or .jsonl.
@@ -44,6 +46,7 @@ class AnswerFile:
     Raises:
         ConfigError: The file is there and is not to be continued, or its answers are of others.
         InputError: The file holds something else.
+        InUseError: Another process writes the file.
     """
 
     def __init__(self, path: Path, classifier: Classifier, top: int, *, resume: bool) -> None:
@@ -60,13 +63,31 @@ class AnswerFile:
         self.errors: list[str] = []
         """Those of all rows, also of rows that were in the file before."""
         self._done = Counter[str]()
-        make_output_folder(path.parent)
-        with errors_name(path), path.open("a+b") as file:
-            file.seek(0)
-            size = self._read(file)
-            file.truncate(size)
-        if self.form == "csv" and not size:
-            self._write(header(self.columns))
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Self]:
+        """Take the rows of the file, and keep other processes from writing it in the block."""
+        make_output_folder(self.path.parent)
+        with self.path.open("a+b") as file:
+            with errors_name(self.path):
+                self._lock(file)
+                file.seek(0)
+                size = self._read(file)
+                file.truncate(size)
+            if self.form == "csv" and not size:
+                self._write(header(self.columns))
+            yield self
+
+    def _lock(self, file: BinaryIO) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InUseError(
+                f"-o {self.path}: another process is writing this file; wait until it has ended, or"
+                f" {OTHER}"
+            ) from error
+        except OSError:  # a file system without locks
+            pass
 
     def _read(self, file: BinaryIO) -> int:
         """Take all whole lines, and return their number of bytes."""

@@ -7,7 +7,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -16,7 +16,14 @@ from typing import Any, BinaryIO, TypeGuard, cast, overload
 import numpy as np
 from PIL import Image
 
-from vitcli.runner.data.pictures import Content, content_of, picture_bytes, quiet_pillow
+from vitcli.runner.data.pictures import (
+    Content,
+    content_of,
+    explain_errors,
+    open_picture,
+    picture_bytes,
+    quiet_pillow,
+)
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import sha256
 from vitcli.runner.limits import allowed_cores
@@ -142,7 +149,7 @@ class Classifier:
         """
         if not _is_single(pictures):
             return [*self.stream(cast(Iterable[Picture], pictures))]
-        (prediction,) = self._answer([self._read(None, pictures)])
+        (prediction,) = self._answer([self._read(*self._take(None, pictures))])
         if prediction.error:
             raise InputError(prediction.error)
         return prediction
@@ -151,24 +158,41 @@ class Classifier:
         """Yield the answers in the order of the pictures; only a few are in memory at a time."""
         numbered, count = enumerate(pictures), self.batch_size
         pool = ThreadPoolExecutor(len(allowed_cores()))
+
+        def read(number: int) -> Iterator[Future[Any]]:
+            for index, picture in islice(numbered, number):
+                yield pool.submit(self._read, *self._take(index, picture))
+
         try:
-            start = islice(numbered, AHEAD * count)
-            waiting = deque(pool.submit(self._read, *picture) for picture in start)
+            waiting = deque(read(AHEAD * count))
             while waiting:
                 batch = [waiting.popleft().result() for _ in range(min(count, len(waiting)))]
-                following = islice(numbered, len(batch))
-                waiting += [pool.submit(self._read, *picture) for picture in following]
+                waiting += read(len(batch))
                 yield from self._answer(batch)
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _read(self, index: int | None, picture: Picture) -> tuple[str | None, str, Any]:
-        """Return file and name of a picture, and the input of the model or an error."""
+    def _take(self, index: int | None, picture: Picture) -> tuple[str | None, str, Any]:
+        """Return file and name of a picture, and a copy of what is no file, or an error.
+
+        An iterator may give one object again with another content, such as the frames of a GIF.
+        """
         file = os.fspath(picture) if isinstance(picture, str | os.PathLike) else None
         name = file or ("picture" if index is None else f"picture {index + 1}")
         try:
             with quiet_pillow():
-                return file, name, self.prepare(_content(picture, name), name)
+                return file, name, file if file is not None else _content(picture, name)
+        except InputError as error:
+            return file, name, error
+
+    def _read(self, file: str | None, name: str, content: Any) -> tuple[str | None, str, Any]:
+        """Return file and name of a picture, and the input of the model or an error."""
+        if isinstance(content, InputError):
+            return file, name, content
+        try:
+            with quiet_pillow():
+                picture = content if file is None else picture_bytes(file)
+                return file, name, self.prepare(picture, name)
         except InputError as error:
             return file, name, error
 
@@ -231,10 +255,10 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def _content(picture: Picture, name: str) -> Content:
-    if isinstance(picture, str | os.PathLike):
-        return picture_bytes(os.fspath(picture))
+    """Return a copy of a picture that is no path."""
     if isinstance(picture, Image.Image):
-        return picture
+        with explain_errors(name, picture):
+            return open_picture(picture)
     if isinstance(picture, Buffer):
         return bytes(picture)
     if hasattr(picture, "read"):
@@ -249,5 +273,5 @@ def _content(picture: Picture, name: str) -> Content:
         raise InputError(
             f"{name}: an array {shape}; a picture is uint8 (H, W) or (H, W, C), C 1, 3 or 4"
         )
-    pixels = np.ascontiguousarray(picture.squeeze(-1) if picture.shape[2:] == (1,) else picture)
-    return Image.fromarray(pixels)
+    pixels = picture.squeeze(-1) if picture.shape[2:] == (1,) else picture
+    return Image.fromarray(np.array(pixels, order="C"))

@@ -151,7 +151,7 @@ def weights_sha256(weights: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
         digest.update(f"{name} {tensor.dtype} {[*tensor.shape]}\n".encode())
-        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

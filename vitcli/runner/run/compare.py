@@ -50,6 +50,8 @@ def compare_runs(one: RunRecord, other: RunRecord) -> dict[str, dict[str, Change
     facts = {name: (one.meta.get(name), other.meta.get(name)) for name in FACTS}
     names = dict.fromkeys([*task_measures(one.task), *task_measures(other.task), *MEASURES])
     names |= dict.fromkeys(filter(metric_of, sorted(one.numbers.keys() ^ other.numbers.keys())))
+    own = (n for run in (one, other) for n in run.numbers if run.metric_of(n) and not metric_of(n))
+    names |= dict.fromkeys(own)
     measures = {name: (one.numbers.get(name), other.numbers.get(name)) for name in names}
     return {
         "config": differences(one.known_config or one.spec, other.known_config or other.spec),

@@ -350,8 +350,7 @@ class Explorer {
       return `rollout through ${number > 1 ? `layers 1 to ${number}` : "layer 1"}`;
     }
     if (this.head !== MEAN) return `layer ${number}, head ${this.head + 1}`;
-    const count = this.scene.keptHeads(this.layer).length;
-    if (count === 0) return `layer ${number}, all heads removed`;
+    const count = this.scene.heads;
     return `layer ${number}, mean of ${count} ${count > 1 ? "heads" : "head"}`;
   }
 

@@ -58,16 +58,8 @@ class Scene {
     const at = (index) => (layer * this.heads + index) * this.queries + query;
     if (head === ROLLOUT) rollout.addTo(row, layer * this.queries + query, 1);
     else if (head !== MEAN) heads.addTo(row, at(head), 1);
-    else {
-      const kept = this.keptHeads(layer);
-      for (const each of kept) heads.addTo(row, at(each), 1 / kept.length);
-    }
+    else for (let each = 0; each < this.heads; each += 1) heads.addTo(row, at(each), 1 / this.heads);
     return row;
-  }
-
-  /* Return the heads whose mean is shown. */
-  keptHeads() {
-    return [...Array(this.heads).keys()];
   }
 
   /* Return the largest share of a patch in a row. */
