@@ -14,7 +14,6 @@ import torch
 
 from tests.cli.commands import offered, printed, said
 from vitcli import plugin
-from vitcli.cli import main
 from vitcli.core.spec.slots import ATTENTIONS, AttentionRow
 from vitcli.plugin import Registry
 from vitcli.runner.experiment import own_code
@@ -87,7 +86,7 @@ Install = Callable[[dict[str, str], dict[str, str]], None]
 @pytest.fixture
 def installed(here, monkeypatch) -> Iterator[Install]:
     """Return what installs a package: its entry points and the texts of its files."""
-    site, caches = here / "site", (plugin.plugins, plugin.load_target, main._load)
+    site, caches = here / "site", (plugin.plugins, plugin.load_target)
     monkeypatch.delattr(ATTENTIONS, "data", raising=False)
     monkeypatch.syspath_prepend(str(site))
 

@@ -1,6 +1,6 @@
 """Fill in the fields of an experiment that follow from its data set. No torch."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -124,12 +124,14 @@ def resolve(spec: ExperimentSpec, data: "DataSet") -> ExperimentSpec:
 def fit_to_data(spec: ExperimentSpec, data: "DataSet | DataInfo") -> ExperimentSpec:
     """Return a spec with the fields that come from the data set; refuse other values in them."""
     facts = {name: getattr(data, name) for name in SIZES}
-    for name, fact in facts.items():
-        given, hint = getattr(spec.model, name), ""
-        if name == "img_size" and given:
-            hint = f"; read them at this size: {resize_setting(given)}"
-        _refuse_clash(f"model.{name}", given, fact, spec.data.name, hint)
-    _refuse_clash("data.class_names", spec.data.class_names, data.class_names, spec.data.name)
+    known = [(f"model.{name}", getattr(spec.model, name), fact) for name, fact in facts.items()]
+    known.append(("data.class_names", spec.data.class_names, data.class_names))
+    for field, given, fact in known:
+        if given is not None and given != fact:
+            is_size = field == "model.img_size"
+            hint = f"; read them at this size: {resize_setting(given)}" if is_size else ""
+            name = spec.data.name
+            raise ConfigError(f"{field} is set to {given}, but data set {name} has {fact}{hint}")
     for name in STATISTICS:
         given = getattr(spec.data, name)
         if given is not None and len(given) != data.in_chans:
@@ -168,8 +170,3 @@ def fitting_sizes(model: ModelSpec, size: tuple[int, int]) -> list[tuple[int, in
 def resize_setting(size: tuple[int, int]) -> str:
     height, width = size
     return f"-s data.resize={height if height == width else f'[{height},{width}]'}"
-
-
-def _refuse_clash(field: str, given: Any, fact: Any, data_name: str, hint: str = "") -> None:
-    if given is not None and given != fact:
-        raise ConfigError(f"{field} is set to {given}, but data set {data_name} has {fact}{hint}")
