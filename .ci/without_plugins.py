@@ -135,8 +135,8 @@ def core_works_without(known: Mapping[str, Plugin]) -> bool:
             print(f"{name:10} {row['state']:10} {row['reason']}")
             works &= row["state"] == "finished" and is_named
         with ThreadPoolExecutor() as pool:
-            words = ("-m", "pytest", "-q", "-n", "auto", *CORE, *ITS_PYTHON)
-            tests = pool.submit(copy.passes, *words)
+            folders = (*CORE, *ITS_PYTHON)
+            tests = pool.submit(copy.passes, "-m", "pytest", "-q", "-n", "auto", *folders)
             for words in COMMANDS:
                 works &= copy.passes(*vitcli, *words, cwd=copy.place)
         return tests.result() and works

@@ -224,11 +224,12 @@ def open_libraries(kernels: Kernels, model: nn.Module) -> None:
     """Compile what a model may call, so that no step waits for the compiler or fails with it."""
     kernels.compiled("linear")
     kernels.compiled("gelu")
-    layer: Any
-    for layer in model.modules():
-        if type(layer) is nn.LayerNorm:
-            kernels.compiled("norm", WIDTH=layer.normalized_shape[-1])
-        if isinstance(layer, InnerLayer) and getattr(layer, "softmax_scale", None) is not None:
+    for norm in model.modules():
+        if type(norm) is nn.LayerNorm:
+            kernels.compiled("norm", WIDTH=norm.normalized_shape[-1])
+    inner: list[Any] = [layer for layer in model.modules() if isinstance(layer, InnerLayer)]
+    for layer in inner:
+        if getattr(layer, "softmax_scale", None) is not None:
             sizes = layer.num_tokens, layer.num_heads, layer.qkv.out_features // 3
             if fits_attention(*sizes):
                 attention_library(kernels, *sizes)
