@@ -361,7 +361,7 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         (ORDERED.format(0, 1, 1, 0), {}, "line 2 and line 4: planned_order"),
         (ORDERED.format(0, 0, 0, 0), {}, "line 2 and line 3: planned_order"),
         (ORDERED.format("", 3, 2, 2), {}, "line 3 and line 5: planned_order"),
-        (ORDERED.format(1, 0, 1, 0), {}, "line 2: planned_order is .* planned_seeds"),
+        (ORDERED.format(1, 0, 1, 0), {}, "line 2: planned_order needs .* planned_seeds"),
         ("variant,seed,score\na,0,1\n", {"baseline": "c"}, "choose one of a"),
         ("variant,seed,score\na,0,1\n", {"margin": 0}, "margin 0"),
     ],

@@ -391,8 +391,8 @@ def _plan(rows: Sequence[Row], numbers: Mapping[str, int], choices: Choices) -> 
                 )
     if placed and not plans:
         raise InputError(
-            f"{placed[0].place}: planned_order is the order of a plan, and no number of seeds was"
-            " planned; add the column planned_seeds"
+            f"{placed[0].place}: planned_order needs the number of planned seeds; add the column"
+            " planned_seeds"
         )
     order = tuple(sorted(by_seed, key=lambda seed: by_seed[seed].planned_order or 0))
     return Plan(seeds=plans.pop(), order=order) if plans else None

@@ -312,7 +312,7 @@ def grid(tune: Mapping[str, list[Any]], places: Places) -> list[dict[str, Any]]:
             f" at most {MAX_SETTINGS} are allowed"
         )
     if len({trial_folder("", setting, 0) for setting in settings}) < len(settings):
-        problem = "a value appears twice, or two differ only in signs that no folder's name has"
+        problem = "a value appears twice, or two values give the same name of a folder"
         raise ConfigError(f"{places.where(('tune',))}: {problem}")
     return settings
 
@@ -353,7 +353,7 @@ def _variant(
         settings.append((setting, with_teacher(spec, required=False)))
     divided = tune.keys() & {*(f"data.{name}" for name in SPLITS), "train.limit_batches"}
     if divided or (tune and not settings[0][1].data.val_split):
-        problem = "set data.val_split, and do not tune which images it has"
+        problem = "set data.val_split, and tune no field that changes its images"
         raise ConfigError(f"{place}: 'tune' needs one validation split for all settings; {problem}")
     return Variant(name=name, changes=changes, settings=tuple(settings))
 
