@@ -312,8 +312,7 @@ def grid(tune: Mapping[str, list[Any]], places: Places) -> list[dict[str, Any]]:
             f" at most {MAX_SETTINGS} are allowed"
         )
     if len({trial_folder("", setting, 0) for setting in settings}) < len(settings):
-        problem = "a value appears twice, or two values give the same name of a folder"
-        raise ConfigError(f"{places.where(('tune',))}: {problem}")
+        raise ConfigError(f"{places.where(('tune',))}: a value or its folder's name appears twice")
     return settings
 
 
@@ -353,8 +352,7 @@ def _variant(
         settings.append((setting, with_teacher(spec, required=False)))
     divided = tune.keys() & {*(f"data.{name}" for name in SPLITS), "train.limit_batches"}
     if divided or (tune and not settings[0][1].data.val_split):
-        problem = "set data.val_split, and tune no field that changes its images"
-        raise ConfigError(f"{place}: 'tune' needs one validation split for all settings; {problem}")
+        raise ConfigError(f"{place}: 'tune' needs one validation split (data.val_split) for all")
     return Variant(name=name, changes=changes, settings=tuple(settings))
 
 
@@ -421,10 +419,9 @@ def refuse_equal(variants: Sequence[Variant], places: Places) -> None:
             )
         metrics = [each.spec.task.row.headline for each in (base, variant)]
         if metrics[0] != metrics[1]:
-            titles = [metric.title for metric in metrics]
             raise ConfigError(
-                f"{where}: its task measures {titles[1]}, that of {base.name!r} {titles[0]};"
-                " different metrics cannot be compared"
+                f"{where}: its task measures {metrics[1].title}, that of {base.name!r}"
+                f" {metrics[0].title}; different metrics cannot be compared"
             )
         for field in (f"data.{name}" for name in SPLITS):
             if field in changes:
