@@ -55,8 +55,8 @@ class Metric:
 
     @property
     def counts_right(self) -> bool:
-        """Return whether it is the share of images that are right: a binomial share."""
-        return self.per_image == ACCURACY.per_image
+        """Return whether it is the share of images that are right, in percent: a binomial share."""
+        return self.unit == "%" and self.per_image == ACCURACY.per_image
 
     def text(self, value: float, digits: int | None = None) -> str:
         """Return the value as displayed text, such as ``71.51 %``."""

@@ -52,6 +52,13 @@ def test_pairs_are_taken_in_the_order_of_seeds_up_to_the_first_gap(here):
     assert (code, document["pairs"], "seed 3" in "".join(document["notes"])) == (3, 3, True)
 
 
+def test_a_planned_order_of_the_seeds_is_that_of_the_looks(here):
+    header = ("variant", "seed", "test_accuracy", "planned_seeds", "planned_order")
+    rows = [(*row, 6, (row[1] + 4) % 6) for row in pairs(6, [-3.0, 3.0, *GAIN[:4]])]
+    found = json.loads(printed("decide", "--csv", write(rows, header=header), "--json"))
+    assert (found["verdict"], found["pairs"]) == ("better", 4)
+
+
 def test_seeds_that_are_names_count_in_the_order_of_the_file(here):
     names = ["wine", "iris", "set10", "set9"]
     rows = [(variant, names[seed], score) for variant, seed, score in pairs(4)]

@@ -173,9 +173,11 @@ def test_every_combination_is_a_variant(here):
         ("model.num_heads: 1", "model.norm: rms", "two variants change model.norm"),
         ("seeds:", "data: {val_split: 100}\ntune: {optim.lr: [0.1]}\nseeds:", "'tune'"),
         ("full: {}", "full: {data: {folds: 5}}", "data.folds"),
+        ("full: {}", "full: {experiment: folded}", "data.folds"),
     ],
 )
 def test_what_cannot_be_crossed_is_refused(here, old, new, problem):
+    (here / "folded.yaml").write_text("base: quickstart\ndata: {folds: 5}\n")
     with pytest.raises(ConfigError, match=problem):
         write_study(STUDY.replace(old, new))
 

@@ -150,12 +150,13 @@ RATES = [
     *("{low: 1, hihg: 2}", "{low: 0.1, high: 0.2, step: 1.0}", "{low: 1, high: 4, step: 0.5}"),
 ]
 STOP = "train.early_stopping"
+NOT_VARIED = ("seed", "data.val_split", "task.name", "task.headline", "train.limit_batches", STOP)
 MISTAKES: list[tuple[dict[str, str], str]] = [
     ({"trails": "3"}, "'trials'"),
     ({"space": "{model.dept: [1, 2]}"}, "depth"),
     *(({"space": f"{{optim.lr: {text}}}"}, "optim.lr") for text in RATES),
     ({"space": "{data.augment.policy: [[1], [2]]}"}, "policy"),
-    *(({"space": f"{{{f}: [1, 2]}}"}, f) for f in ("seed", "data.val_split", "task.name", STOP)),
+    *(({"space": f"{{{field}: [1, 2]}}"}, field) for field in NOT_VARIED),
     ({"space": "{}"}, "search.space"),
     ({"trials": "null"}, "trials"),
     ({"sampler": "grid", "space": "{optim.lr: {low: 0.1, high: 0.2}}"}, "sampler"),

@@ -16,7 +16,7 @@ from vitcli.runner.study.looks import level
 from vitcli.runner.study.page import publish_outside
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
-from vitcli.runner.study.statistics import compare
+from vitcli.runner.study.statistics import compare, sampling_error
 from vitcli.runner.study.table import trials_csv
 
 PUBLISHED = Path(__file__).parents[2] / "judges" / "published"
@@ -165,6 +165,13 @@ def test_predictions_give_the_share_of_right_answers_and_no_error(tmp_path, suff
     text = with_predictions(tmp_path, "error", (0.25, 0.25, 0.5, 0.75)).replace("npz", suffix)
     with pytest.raises(InputError, match=r"gives 0.75; .* leave out the column predictions"):
         document(text, tmp_path / "t.csv")
+
+
+def test_a_share_that_is_not_in_percent_has_no_sampling_error_in_points(tmp_path):
+    text = with_predictions(tmp_path, "accuracy", (0.75, 0.75, 0.5, 0.25))
+    units = ("fraction", "none")
+    errors = [sampling_error(document(text, tmp_path / "t.csv", unit=unit)) for unit in units]
+    assert errors == [pytest.approx(196 * (0.75 * 0.25 / 4) ** 0.5, rel=1e-4), None]
 
 
 def test_errors_of_images_are_in_their_own_unit(tmp_path):
@@ -354,6 +361,7 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         (ORDERED.format(0, 1, 1, 0), {}, "line 2 and line 4: planned_order"),
         (ORDERED.format(0, 0, 0, 0), {}, "line 2 and line 3: planned_order"),
         (ORDERED.format("", 3, 2, 2), {}, "line 3 and line 5: planned_order"),
+        (ORDERED.format(1, 0, 1, 0), {}, "line 2: planned_order needs .* planned_seeds"),
         ("variant,seed,score\na,0,1\n", {"baseline": "c"}, "choose one of a"),
         ("variant,seed,score\na,0,1\n", {"margin": 0}, "margin 0"),
     ],

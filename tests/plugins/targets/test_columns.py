@@ -119,6 +119,18 @@ def test_labels_that_another_sign_joins_are_asked_about_and_the_advice_works(tab
         load_data(DataSpec(name=table("labels", (*cells[:3], cell))))
 
 
+@pytest.mark.parametrize("sign", [" ", ",", ", "])
+def test_words_that_are_never_alone_are_asked_about_if_no_cell_is_a_list(table, sign):
+    words, places = ("haze", "clear", "dim"), ("primary", "road")
+    tags = (*(f"{word} {place}" for place in places for word in words), "")
+    cells = tuple(tag.replace(" ", sign) for tag in tags)
+    talk = said(4, "data", "info", table("labels", cells))
+    assert f"line 2: which labels are in '{cells[0]}'? Write haze|primary, or" in talk
+    data = load_data(DataSpec(name=table("labels", (json.dumps(cells[:1]), *cells[1:]))))
+    assert len(data.class_names) == 6
+    assert load_data(DataSpec(name=table("labels", tags[:2]))).class_names == (tags[1], tags[0])
+
+
 def test_a_list_with_commas_without_quotes_is_told_the_sign_between_labels(table, here):
     name, path = table("labels", ("cat", "dog")), here / "table.csv"
     path.write_text(path.read_text().replace("cat", "cat,dog", 1))

@@ -230,6 +230,18 @@ def test_a_change_of_the_unit_changes_only_the_unit(fit, colours, here):
     assert other.result["test_r2"] == pytest.approx(first.result["test_r2"], abs=1e-3)
 
 
+def test_a_regression_without_epochs_answers_as_the_run_that_it_starts_from(fit, colours, here):
+    changes = {"train.epochs": 3, "data.mean": [0.5] * 3, "data.std": [0.2] * 3}
+    first = fit("regress", "run", changes)
+    head, *rows = (line.split(",") for line in (colours / "target.csv").read_text().split())
+    kept = [row for row in rows if row[2] == "test" or float(row[1]) < 1800]
+    (colours / "few.csv").write_text("\n".join(map(",".join, [head, *kept])))
+    changes |= {"train.epochs": 0, "train.init": "run", "data.name": f"csv:{colours / 'few.csv'}"}
+    again = fit("regress", "again", changes)
+    assert again.num_train < first.num_train
+    assert again.test_score == pytest.approx(first.test_score, rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("task", "changes", "wanted"),
     [

@@ -183,6 +183,8 @@ MISTAKES = [
     ("seeds: [1, 2, 1]", "seed 1 appears twice"),
     ("tune: {optim.lr: [0.1]}", "validation split"),
     ("data: {val_split: 9}\ntune: {optim.lr: [0.1, 0.1]}", "appears twice"),
+    ("data: {val_split: 9}\ntune: {train.freeze: [a b, a/b]}", "its folder's name appears"),
+    ("data: {val_split: 9}\ntune: {data.val_split: [9, 99]}", "one validation split"),
     (f"data: {{val_split: 9}}\ntune: {{train.epochs: {[*range(1, 200)]}}}", "too many"),
     (REFERENCE % "basline: {accuracy: 9.0}", "did you mean 'baseline'"),
 ]

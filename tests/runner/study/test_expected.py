@@ -71,6 +71,14 @@ def test_what_explains_a_distance_is_said_first(fields, said):
     assert said in compare(**fields).notes[0]
 
 
+def test_the_settings_of_a_run_with_own_code_explain_a_distance_too():
+    run = make_run(7, folder=Path("runs/mine"), changes={"data.val_split": 100})
+    record = load_run(str(run.path))
+    config = record.config | {"code": {"own.py": "0" * 64}}
+    own = replace(record, known_spec=None, config=config, curve=((1, 0.12),))
+    assert "val_split=100" in compare_expected(own, "known").notes[0]
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [

@@ -11,7 +11,7 @@ from vitcli.plugins.decide import rule
 from vitcli.plugins.table.results_file import Choices, read_text
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.report.tables import csv_text
-from vitcli.runner.study.result import Contrast, VariantResult
+from vitcli.runner.study.result import Contrast, VariantResult, sort_seeds
 from vitcli.runner.study.statistics import scores
 from vitcli.runner.text import Listener, printable
 
@@ -45,7 +45,7 @@ def judge(
         )
     headline = document.headline
     ours, theirs = scores(row, headline), scores(best, headline)
-    seeds = sorted({trial.seed for trial in (*best.trials, *row.trials)})
+    seeds = sort_seeds({trial.seed for trial in (*best.trials, *row.trials)}, document.plan)
     complete = [*itertools.takewhile(lambda seed: seed in ours and seed in theirs, seeds)]
     gap = seeds[len(complete)] if len(complete) < len(seeds) else None
     sign = 1 if headline.higher_is_better else -1

@@ -24,18 +24,16 @@ def cells(parts: Sequence[str]) -> list[Cell]:
 
 def cross_variants(
     named: Mapping[str, dict[str, Any]],
-    base: Mapping[str, Any],
     tune: Mapping[str, Any],
     places: Places,
 ) -> dict[str, dict[str, Any]]:
     """Return the cells of a factorial study: names of parts, joined by ``+`` -> changed fields."""
     changes = {name: flatten(fields, whole_options=True) for name, fields in named.items()}
     baseline, *parts = named
-    has_folds = {**base, **flatten(named[baseline])}.get("data.folds")
-    if not 2 <= len(parts) <= MAX_PARTS or "+" in "".join(parts) or tune or has_folds:
+    if not 2 <= len(parts) <= MAX_PARTS or "+" in "".join(parts) or tune:
         raise ConfigError(
             f"{places.where(('design',))}: a factorial study has a baseline and 2 to"
-            f" {MAX_PARTS} variants, no + in their names, and neither 'tune' nor data.folds"
+            f" {MAX_PARTS} variants, no + in their names, and no 'tune'"
         )
     changed = [field for part in parts for field in changes[part]]
     if twice := [field for field in changed if changed.count(field) > 1]:

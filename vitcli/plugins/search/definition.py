@@ -25,7 +25,10 @@ from vitcli.runner.text import did_you_mean, quantity
 KEY = "search"
 """The field of a file that makes it a search."""
 MAX_GRID = 20_000
-FIXED = ("seed", "task.name", "train.init", "train.early_stopping", "pretrain", "data.")
+FIXED = (
+    *("seed", "task.name", "task.headline", "train.init", "train.early_stopping"),
+    *("train.limit_batches", "pretrain", "data."),
+)
 """Beginnings of the fields that no search varies, except for ``data.augment``."""
 
 Point = dict[str, Any]

@@ -389,6 +389,11 @@ def _plan(rows: Sequence[Row], numbers: Mapping[str, int], choices: Choices) -> 
                     f" {printable(other.seed)}, and {row.planned_order} of seed"
                     f" {printable(row.seed)}; give each seed a place of its own"
                 )
+    if placed and not plans:
+        raise InputError(
+            f"{placed[0].place}: planned_order needs the number of planned seeds; add the column"
+            " planned_seeds"
+        )
     order = tuple(sorted(by_seed, key=lambda seed: by_seed[seed].planned_order or 0))
     return Plan(seeds=plans.pop(), order=order) if plans else None
 

@@ -15,6 +15,8 @@ from vitcli.runner.data.labels import in_order, refuse_names, same_class
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import did_you_mean, printable
 
+WORD = re.compile(r"[^,/\s(){}'\"]+")
+"""A label in a list whose signs are not ``;`` or ``|``."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
@@ -36,9 +38,13 @@ def read_labels(
         except ValueError as error:
             raise InputError(f"{table}: {error}") from error
     place = {same_class(name): column for column, name in enumerate(names)}
+    known, words = {*place}, {word for name in names for word in WORD.findall(name)}
+    has_lists = any(len(row) > 1 for row in lists) or any(x.startswith("[") for _, x in cells)
+    if class_names is None and not has_lists and len(words) < len(names):
+        known |= words  # such as "haze primary", where no picture is only "primary"
     numbers = torch.zeros(len(cells), len(names))
     for row, (at, text), labels in zip(numbers, cells, lists, strict=True):
-        parts = [part for label in labels for part in joined(label, place) or [label]]
+        parts = [part for label in labels for part in joined(label, known) or [label]]
         if parts != labels and not text.startswith("["):
             hint = printable(f"{'|'.join(parts)}, or {json.dumps(labels, ensure_ascii=False)}")
             raise InputError(f"{at}: which labels are in {printable(text)!r}? Write {hint}")

@@ -1,6 +1,7 @@
 """Several labels of an image at once, or a number. Axes: B batch, N images, K classes."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import torch
@@ -20,6 +21,10 @@ from vitcli.plugins.targets.measures import (
     measure_errors,
 )
 from vitcli.plugins.targets.spec import RegressSpec
+from vitcli.runner.errors import UserError
+from vitcli.runner.evaluate.weights import run_weights
+from vitcli.runner.run.folder import find_run
+from vitcli.runner.text import ignore_message
 
 HALF = 0.5
 SMALLEST_SPREAD = 1e-4
@@ -149,9 +154,8 @@ class Regress(Task):
                 f"data.name: the training targets of {data.name} are all about {mean:g}; subtract"
                 " what they have in common"
             )
-        with torch.no_grad():
-            cast(Regressor, module).mean.copy_(mean)
-            cast(Regressor, module).std.copy_(std)
+        for name, number in ({"mean": mean, "std": std} | _learned_scale(spec)).items():
+            module.get_buffer(name).copy_(number)
 
     @property
     def regressor(self) -> Regressor:
@@ -188,6 +192,17 @@ class Regress(Task):
 
     def answers(self, outputs: Outputs, class_names: Sequence[str]) -> list[dict[str, Any]]:
         return [{"target": number} for number in outputs["predictions"].tolist()]
+
+
+def _learned_scale(spec: ExperimentSpec) -> dict[str, Tensor]:
+    """Return mean and deviation of the run whose head a training without epochs keeps."""
+    if spec.train.init and not spec.train.epochs:
+        with suppress(UserError):  # published weights, whose head is new
+            first = find_run(spec.train.init)
+            if first.spec().task.name == spec.task.name:
+                weights = run_weights(first, on_message=ignore_message)
+                return {name: weights[name] for name in ("mean", "std")}
+    return {}
 
 
 def checked(outputs: Tensor) -> Tensor:

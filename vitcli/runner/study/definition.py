@@ -260,11 +260,13 @@ def study_of(
     if fields.design == "factorial":
         parts = tuple(named)[1:]
         cross = load_target(crossed_design(f"{places.where(('design',))}: ").cross)
-        named = cross(named, flatten(raw) | typed, fields.tune, places)
+        named = cross(named, fields.tune, places)
     variants = tuple(
         _variant(name, changes, raw, typed, fields.tune, path, places, shown)
         for name, changes in named.items()
     )
+    if parts and variants[0].spec.data.folds:
+        raise ConfigError(f"{places.where(('design',))}: a factorial study has no data.folds")
     notes = [switch_family(raw, typed)[1]]
     if fields.equal_compute:
         variants, note = _equal_compute(variants, fields.seeds[0], fields.tune, places)
@@ -309,8 +311,8 @@ def grid(tune: Mapping[str, list[Any]], places: Places) -> list[dict[str, Any]]:
             f"{places.where(('tune',))}: {len(settings)} settings are too many;"
             f" at most {MAX_SETTINGS} are allowed"
         )
-    if any(setting in settings[:i] for i, setting in enumerate(settings)):
-        raise ConfigError(f"{places.where(('tune',))}: a value appears twice")
+    if len({trial_folder("", setting, 0) for setting in settings}) < len(settings):
+        raise ConfigError(f"{places.where(('tune',))}: a value or its folder's name appears twice")
     return settings
 
 
@@ -348,8 +350,9 @@ def _variant(
     for setting in grid(tune, places):
         spec = parse_experiment(override(raw, fields | setting), written)
         settings.append((setting, with_teacher(spec, required=False)))
-    if tune and not settings[0][1].data.val_split:
-        raise ConfigError(f"{place}: 'tune' needs a validation split; set data.val_split")
+    divided = tune.keys() & {*(f"data.{name}" for name in SPLITS), "train.limit_batches"}
+    if divided or (tune and not settings[0][1].data.val_split):
+        raise ConfigError(f"{place}: 'tune' needs one validation split (data.val_split) for all")
     return Variant(name=name, changes=changes, settings=tuple(settings))
 
 
@@ -416,10 +419,9 @@ def refuse_equal(variants: Sequence[Variant], places: Places) -> None:
             )
         metrics = [each.spec.task.row.headline for each in (base, variant)]
         if metrics[0] != metrics[1]:
-            titles = [metric.title for metric in metrics]
             raise ConfigError(
-                f"{where}: its task measures {titles[1]}, that of {base.name!r} {titles[0]};"
-                " different metrics cannot be compared"
+                f"{where}: its task measures {metrics[1].title}, that of {base.name!r}"
+                f" {metrics[0].title}; different metrics cannot be compared"
             )
         for field in (f"data.{name}" for name in SPLITS):
             if field in changes:

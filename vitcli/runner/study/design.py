@@ -14,8 +14,8 @@ class Design:
     """What a design does at each step from the study file to the results."""
 
     cross: Target
-    """Takes the variants of the file (name -> changed fields), the dotted fields of their base,
-    ``tune`` and the places in the file; returns the variants to train."""
+    """Takes the variants of the file (name -> changed fields), ``tune`` and the places in the file;
+    returns the variants to train."""
     table: Target
     """Takes a StudyResult; returns the second table of the results."""
 

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import folders
 from vitcli.runner.experiment.diff import changed_fields
@@ -117,8 +116,7 @@ def _differences(run: RunRecord, document: StudyResult, row: VariantResult) -> l
     notes = []
     if run.data_hash != document.data_hash:
         notes.append(f"note: {run.name} was trained on other images than the result")
-    spec = run.known_config
-    if isinstance(spec, ExperimentSpec):
+    if spec := run.known_config:
         expected = document.base_config | row.changes
         own = portable_fields(changed_fields(spec))
         fields = [
