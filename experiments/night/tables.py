@@ -1,8 +1,7 @@
 """The tables of the page docs/results/night.md, from the ledger of the campaign."""
 
 from experiments.night.campaign import HELP, HURT, IDEAS, LEDGER, RESULT, SAME
-from vitcli.plugins.decide.ledger import Campaign, read
-from vitcli.plugins.decide.report import table
+from vitcli.plugins.decide.ledger import Campaign, read, table
 from vitcli.runner.report.tables import markdown_grid, to_markdown
 from vitcli.runner.text import duration
 

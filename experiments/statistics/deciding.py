@@ -23,8 +23,10 @@ import numpy as np
 
 from experiments.statistics.simulation import run
 from vitcli.plugins.decide.ledger import Campaign, Side
-from vitcli.plugins.decide.rule import MOST, decide
+from vitcli.plugins.decide.rule import FIRST, MOST, decide
+from vitcli.runner.study.result import Contrast, Crossed
 from vitcli.runner.study.significance import SeedVariance
+from vitcli.runner.text import ignore_message
 
 RESULT = Path(__file__).parents[1] / "results" / "statistics" / "deciding.json"
 WORDS = {
@@ -75,9 +77,18 @@ CASES = {
 }
 
 
+def _images(case: Case) -> Contrast:
+    """Return differences on test images that give their mean the variance of the case."""
+    about = {"num_images": 1, "mean": 0.0, "ms_seeds": 0.0, "ms_residual": 0.0}
+    counts, variance = range(FIRST, case.most + 1), case.image_deviation**2
+    looks = [Crossed(num_seeds=n, ms_images=n * variance, **about) for n in counts]
+    return Contrast(crossed=looks[-1], looks=looks)
+
+
 def measure(case: Case, studies: int) -> dict[str, float]:
     random = np.random.default_rng(0)
     found = dict.fromkeys(WORDS.values(), 0.0)
+    images = _images(case) if case.image_deviation else None
     pairs = 0
     for _ in range(studies):
         drawn = random.standard_t(5, case.most) / (5 / 3) ** 0.5
@@ -88,13 +99,12 @@ def measure(case: Case, studies: int) -> dict[str, float]:
         if case.floor:
             value = case.floor_deviation**2 * random.chisquare(case.floor) / case.floor
             floor = SeedVariance(value=value, freedom=case.floor)
-        images = dict.fromkeys(range(case.most + 1), case.image_deviation**2)
         decision = decide(
             (drawn + shift).tolist(),
-            most=case.most,
+            max_seeds=case.most,
             margin=case.margin if case.may_give_up else NO_EFFECT,
             floor=floor,
-            image_variance=images if case.image_deviation else None,
+            contrast=images,
         )
         found[WORDS[decision.verdict]] += 1 / studies
         pairs += decision.pairs
@@ -160,7 +170,7 @@ def try_ideas(night: Night, random: np.random.Generator) -> dict[str, float]:
         while not idea.is_final:
             seed = idea.first_seed + len(idea.scores)
             pair = score(idea.side, seed), score(idea.against, seed)
-            idea = campaign.decide(idea.replace(scores=(*idea.scores, pair)))
+            idea = campaign.decide(idea, (*idea.scores, pair), ignore_message)
         campaign = campaign.with_idea(idea.replace(adopted=idea.is_won))
         if idea.is_won:
             adopted.append(effect)

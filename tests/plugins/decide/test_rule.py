@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from vitcli.plugins.decide.rule import FIRST, decide, level
+from vitcli.plugins.decide.rule import FIRST, decide, levels
+from vitcli.runner.study.result import Contrast, Crossed
 from vitcli.runner.study.significance import SeedVariance
 
 LIMITS = {
@@ -17,11 +18,18 @@ NEVER_GIVEN_UP = {"margin": 1e-9}
 CLEAR = [1.0, 1.1, 0.9, 1.05, 0.95]
 
 
+def images(variance: float) -> Contrast:
+    """Return differences on test images that give the mean difference this variance."""
+    about = {"num_images": 1, "mean": 1.0, "ms_seeds": 0.0, "ms_residual": 0.0}
+    looks = [Crossed(num_seeds=n, ms_images=n * variance, **about) for n in range(4, 17)]
+    return Contrast(crossed=looks[-1], looks=looks)
+
+
 @pytest.mark.parametrize("most", LIMITS)
 def test_the_limits_are_those_of_a_simulation(most):
     """Drawn 4,000,000 times, rounded."""
     found = [
-        -special.stdtrit(pairs - 1, level(pairs, most, 0.05) / 2)
+        -special.stdtrit(pairs - 1, levels(most, 0.05).level(pairs) / 2)
         for pairs in range(FIRST, FIRST + len(LIMITS[most]))
     ]
     assert found == pytest.approx(LIMITS[most], rel=0.005)
@@ -41,7 +49,7 @@ def test_the_limits_are_those_of_a_simulation(most):
 )
 def test_the_shares_of_verdicts(effect, options, least, mean_pairs):
     random = np.random.default_rng(0)
-    made = [decide(random.normal(effect, 1, 16), most=16, **options) for _ in range(300)]
+    made = [decide(random.normal(effect, 1, 16), max_seeds=16, **options) for _ in range(300)]
     shares = Counter(decision.verdict for decision in made)
     (verdict, share) = next(iter(least.items()))
     assert shares[verdict] / 300 >= share
@@ -64,8 +72,8 @@ def test_a_verdict_stays_and_more_pairs_do_not_change_it():
         ([-1.0, -1.5, -0.4, 0.2, -1.1], {}, "unlikely to be better", 5),
         ([-1.0, -1.5, -0.4, 0.2, -1.1], NEVER_GIVEN_UP, "more pairs", 5),
         ([0.1, -0.1, 0.05, -0.05, 0.02], {"margin": 1.0}, "equivalent", 4),
-        (CLEAR, {"image_variance": dict.fromkeys(range(4, 17), 1.0)}, "limited by the images", 4),
-        (CLEAR, {"image_variance": dict.fromkeys(range(4, 17), 1e-6)}, "better", 4),
+        (CLEAR, {"contrast": images(1.0)}, "limited by the images", 4),
+        (CLEAR, {"contrast": images(1e-6)}, "better", 4),
         ([0.0] * 4, {}, "more pairs", 4),
         ([0.0] * 9, {}, "unlikely to be better", 5),
         ([0.0] * 9, NEVER_GIVEN_UP, "more pairs", 9),
@@ -76,7 +84,7 @@ def test_a_verdict_stays_and_more_pairs_do_not_change_it():
 )
 def test_single_comparisons(differences, options, verdict, pairs):
     """Equal differences have no interval."""
-    found = decide(differences, most=16, **options)
+    found = decide(differences, max_seeds=16, **options)
     assert (found.verdict, found.pairs) == (verdict, pairs)
     assert (found.interval is None) == (len({*differences[:pairs]}) < 2 or pairs < FIRST)
 
@@ -90,8 +98,17 @@ def test_a_larger_own_variance_than_that_of_the_floor_counts():
     assert found.verdict == "more pairs"
 
 
+def test_with_a_floor_four_fifths_of_alpha_are_spent():
+    variance = float(np.var(CLEAR[:4], ddof=1))
+    low, high = decide(CLEAR[:4], floor=SeedVariance(value=variance, freedom=14)).interval
+    limit = -special.stdtrit(17, levels(16, 0.04).level(4) / 2)
+    assert (high - low) / 2 == pytest.approx(limit * (variance / 4) ** 0.5)
+
+
 def test_the_interval_never_becomes_wider():
     differences = [0.5, 0.6, -0.1, 0.4, 9.0]
-    looks = [decide(differences[:pairs], most=16, **NEVER_GIVEN_UP).interval for pairs in (4, 5)]
+    looks = [
+        decide(differences[:pairs], max_seeds=16, **NEVER_GIVEN_UP).interval for pairs in (4, 5)
+    ]
     (low, high), (later_low, later_high) = (look for look in looks if look)
     assert low <= later_low < later_high <= high

@@ -1,9 +1,8 @@
-"""The ledger of a campaign: each idea that was tried, in order, and what came of it. No torch."""
+"""The ledger of a campaign: each idea in order, what came of it, and the report. No torch."""
 
-import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
@@ -15,16 +14,16 @@ from vitcli.plugins.decide import rule
 from vitcli.runner.engines.drivers import prepare_folder
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit, read_hashed, to_hashed_json
+from vitcli.runner.report.report import DataTable, Report, facts_of, hidden
+from vitcli.runner.report.report import Field as Column
 from vitcli.runner.study.significance import ALPHA, SeedVariance, pool_seed_variance
+from vitcli.runner.text import interval, quantity, signed
 
 FILE = "campaign.json"
 METRIC = ("label", "unit", "digits", "higher_is_better")
 """Fields of a campaign that are those of the score that decides."""
 MIN_FLOOR = 7
 """Smallest degrees of freedom of a noise floor."""
-Pair = Annotated[tuple[float, float], AcceptsList]
-Key = tuple[str, str, int]
-"""Configuration hashes of a change and of the best, and the first seed of their comparison."""
 
 
 class Side(Spec):
@@ -41,50 +40,31 @@ class Side(Spec):
     __hash__ = None  # type: ignore[assignment]
 
 
-class Idea(Spec):
+class Idea(rule.Answer):
     """A change of the best so far, and the comparison of both."""
 
     name: str
     side: Side
     against: Side
     first_seed: int
-    alpha: float = ALPHA
     margin: float | None = None
-    floor: Pair | None = None
+    floor: rule.Pair | None = None
     """Variance of the paired differences of earlier comparisons, and its degrees of freedom; fixed
     before the first pair."""
-    scores: Annotated[tuple[Pair, ...], AcceptsList] = ()
+    scores: Annotated[tuple[rule.Pair, ...], AcceptsList] = ()
     """Score of the change and of the best, a pair each, from the first seed on."""
-    verdict: rule.Verdict = "more pairs"
-    mean: float | None = None
-    """Mean difference; above 0 is better. Like the interval, it is in the unit of the table."""
-    interval: Pair | None = None
     seconds: float = 0.0
     """Time of the trainings that the idea needed beyond those of earlier ideas."""
     command: str = ""
     adopted: bool = False
 
     @property
-    def is_final(self) -> bool:
-        return self.verdict != "more pairs"
+    def pairs(self) -> int:
+        return len(self.scores)
 
     @property
-    def is_won(self) -> bool:
-        return self.decision(0).is_won
-
-    @property
-    def key(self) -> Key:
+    def key(self) -> tuple[str, str, int]:
         return self.side.config_hash, self.against.config_hash, self.first_seed
-
-    def decision(self, most: int) -> rule.Decision:
-        return rule.Decision(
-            verdict=self.verdict,
-            pairs=len(self.scores),
-            most=most,
-            mean=self.mean,
-            interval=self.interval,
-            alpha=self.alpha * (rule.FLOOR_SHARE if self.floor else 1),
-        )
 
 
 class Campaign(Spec):
@@ -114,23 +94,21 @@ class Campaign(Spec):
         return Metric(name="", **{field: getattr(self, field) for field in METRIC})
 
     @property
+    def adopted(self) -> list[Idea]:
+        return [idea for idea in self.ideas if idea.adopted]
+
+    @property
     def best(self) -> Side:
-        return next((idea.side for idea in reversed(self.ideas) if idea.adopted), self.start)
+        return self.adopted[-1].side if self.adopted else self.start
 
     @property
     def unused_seed(self) -> int:
-        return max(
-            (idea.first_seed + self.max_seeds for idea in self.ideas + self.claims), default=0
-        )
-
-    def differences(self, idea: Idea) -> list[float]:
-        sign = 1 if self.higher_is_better else -1
-        return [sign * (change - best) for change, best in idea.scores]
+        used = [idea.first_seed + self.max_seeds for idea in self.ideas + self.claims]
+        return max(used, default=0)
 
     def name_of(self, side: Side) -> str:
         """Return how a side is called that was the start, or the best at some time."""
-        adopted = [idea for idea in self.ideas if idea.adopted]
-        until = itertools.takewhile(lambda idea: idea.against != side, adopted)
+        until = takewhile(lambda idea: idea.against != side, self.adopted)
         return " + ".join([Path(self.start.experiment).stem, *(idea.name for idea in until)])
 
     @property
@@ -140,17 +118,21 @@ class Campaign(Spec):
     @property
     def false_adoptions(self) -> float:
         """Return how many are to be expected at most, if no idea helps."""
-        return sum(idea.decision(0).alpha / 2 for idea in self.ideas if idea.is_final)
+        tried = [idea for idea in self.ideas if idea.is_final]
+        return sum(idea.alpha * (rule.FLOOR_SHARE if idea.floor else 1) / 2 for idea in tried)
 
     def idea(self, name: str, side: Side, margin: float | None, command: str) -> Idea:
         """Return the comparison of a change with the best: the one that there is, or a new one.
 
-        A new best has seeds that nothing has used; all ideas against it share them.
+        The idea that was adopted last stays what it was. A new best has seeds that nothing has
+        used; all ideas against it share them.
         """
         known = [idea for idea in reversed(self.ideas) if idea.against == self.best]
-        if same := next((idea for idea in known if idea.side == side), None):
+        adopted = [idea for idea in self.adopted[-1:] if idea.name == name]
+        if same := next((idea for idea in known + adopted if idea.side == side), None):
             return same
-        floor = pool_seed_variance([self.differences(done) for done in self.ideas if done.is_final])
+        pairs = [[change - best for change, best in i.scores] for i in self.ideas if i.is_final]
+        floor = pool_seed_variance(pairs)
         return Idea(
             name=name,
             side=side,
@@ -168,9 +150,8 @@ class Campaign(Spec):
         """
         if self.best == self.start:
             raise ConfigError("nothing was adopted yet, so the best is the start")
-        last = self.claims[-1] if self.claims else None
-        if last and last.side == self.best:
-            return last
+        if self.claims and self.claims[-1].side == self.best:
+            return self.claims[-1]
         return Idea(
             name="the best",
             side=self.best,
@@ -188,18 +169,19 @@ class Campaign(Spec):
                 return idea.scores[place][sides.index(config_hash)]
         return None
 
-    def decide(self, idea: Idea, image_variance: Mapping[int, float] | None = None) -> Idea:
-        """Return an idea with the verdict on its scores."""
-        decision = rule.decide(
-            self.differences(idea),
-            most=self.max_seeds,
+    def decide(self, idea: Idea, outcomes: rule.Outcomes, contrast_of: rule.ContrastOf) -> Idea:
+        """Return an idea with the scores and the verdict of its trainings."""
+        decision = rule.judge(
+            outcomes,
+            contrast_of,
+            max_seeds=self.max_seeds,
             margin=idea.margin,
+            higher_is_better=self.higher_is_better,
             floor=SeedVariance(value=idea.floor[0], freedom=idea.floor[1]) if idea.floor else None,
-            image_variance=image_variance,
             alpha=idea.alpha,
         )
-        decided = {field: getattr(decision, field) for field in ("verdict", "mean", "interval")}
-        return idea.replace(scores=idea.scores[: decision.pairs], **decided)
+        answer = decision.model_dump(exclude={"pairs"})
+        return idea.replace(scores=tuple(outcomes[: decision.pairs]), **answer)
 
     def with_idea(self, idea: Idea, *, is_claim: bool = False) -> "Campaign":
         """Return the campaign with a new state of an idea or of a claim."""
@@ -207,35 +189,21 @@ class Campaign(Spec):
         listed = {known.key: known for known in getattr(self, kind)} | {idea.key: idea}
         return self.model_copy(update={kind: tuple(listed.values())})
 
-    def find(self, key: Key) -> Idea | None:
-        return next((idea for idea in self.ideas + self.claims if idea.key == key), None)
-
-    def with_result(
-        self, precision: str, data_hash: str = "", weights: Mapping[str, str] = MappingProxyType({})
-    ) -> "Campaign":
-        """Return the campaign with the precision, the images and the first weights of a result.
-
-        Raises:
-            InputError: Earlier results have others.
-        """
-        if self.precision not in ("", precision):
-            raise InputError(
-                f"the results of this campaign are in {self.precision}, and this machine trains in"
-                f" {precision}; go on where it began, or begin another one"
-            )
-        if data_hash and self.data_hash not in ("", data_hash):
-            raise InputError(
-                "trained on other images than the earlier results; point --data-dir at those"
-            )
-        for run, sha256 in weights.items():
-            if self.weights.get(run, sha256) != sha256:
-                option = "--campaign NAME" if self.split == "val" else "-o FOLDER"
+    def with_result(self, precision: str, data_hash: str, weights: Mapping[str, str]) -> "Campaign":
+        """Return the campaign with what is known of a result, which fits the earlier ones."""
+        known = {"precision": self.precision, "images": self.data_hash}
+        known |= {f"weights of {run}": sha256 for run, sha256 in self.weights.items()}
+        found = {"precision": precision, "images": data_hash}
+        found |= {f"weights of {run}": sha256 for run, sha256 in weights.items()}
+        for what, value in found.items():
+            if value and known.get(what, "") not in ("", value):
                 raise InputError(
-                    f"{run} has other weights than in the earlier trainings of this comparison;"
-                    f" restore that run, or begin another comparison: {option}"
+                    f"{what}: {known[what][:12]} in the earlier trainings, and {value[:12]} now;"
+                    " go back to the earlier state, or begin another comparison: -o FOLDER"
                 )
-        facts = {"precision": precision, "data_hash": data_hash or self.data_hash}
-        return self.model_copy(update={**facts, "weights": {**self.weights, **weights}})
+        data_hash, used = data_hash or self.data_hash, {**self.weights, **weights}
+        facts = {"precision": precision or self.precision, "data_hash": data_hash, "weights": used}
+        return self.model_copy(update=facts)
 
 
 def read(root: Path) -> Campaign | None:
@@ -247,9 +215,55 @@ def read(root: Path) -> Campaign | None:
         raise InputError(f"{root / FILE}: of another version of vitcli") from error
 
 
-def update(root: Path, change: Callable[[Campaign | None], Campaign]) -> Campaign:
-    """Change the ledger in a folder, while no other process does; return it."""
+def update(root: Path, begun: Campaign, change: Callable[[Campaign], Campaign]) -> Campaign:
+    """Change the ledger in a folder, or a new one, while no other process does; return it."""
     with prepare_folder(root):
-        campaign = change(read(root))
+        campaign = change(read(root) or begun)
         commit(root / FILE, to_hashed_json(campaign.model_dump(mode="json")))
     return campaign
+
+
+def report(name: str, campaign: Campaign) -> Report:
+    tried, adopted = sum(idea.is_final for idea in campaign.ideas), len(campaign.adopted)
+    notes = [
+        f"{quantity(tried, 'idea')} tried, {adopted} adopted. If none helps, up to"
+        f" {campaign.false_adoptions:.2f} false adoptions are to be expected.",
+        "The mean difference at an early stop is too large on average; quote the interval.",
+    ]
+    if adopted and not campaign.claims:
+        notes.append("No claim yet: --claim compares the best with the start on new seeds.")
+    best = campaign.name_of(campaign.best)
+    return Report(
+        facts=[
+            *facts_of(campaign=name, start=campaign.start.experiment, best=best),
+            *facts_of(tried=tried, adopted=adopted, seconds=campaign.seconds),
+            *hidden(false_adoptions=campaign.false_adoptions),
+        ],
+        tables=[table(kind, getattr(campaign, kind), campaign) for kind in ("ideas", "claims")],
+        notes=notes,
+    )
+
+
+def table(name: str, ideas: Sequence[Idea], campaign: Campaign) -> DataTable:
+    stored = {"verdict", "interval", "adopted", "seconds", "command"}
+    rows = [
+        {"number": number, "idea": name_of(idea, ideas), "pairs": len(idea.scores)}
+        | {"difference": idea.mean, **idea.model_dump(include=stored)}
+        for number, idea in enumerate(ideas, 1)
+    ]
+    unit, digits = campaign.metric.difference_unit, campaign.digits
+    columns: list[Column | str] = [
+        *("number", "idea", "verdict", "pairs"),
+        Column("difference", f"difference, {unit}", text=lambda mean: signed(mean, digits)),
+        Column("interval", text=lambda ends: interval(*ends, digits), none=""),
+        *("adopted", Column("seconds", "time")),
+        Column("command", is_shown=False),
+    ]
+    return DataTable(name, columns, rows)
+
+
+def name_of(idea: Idea, ideas: Sequence[Idea]) -> str:
+    """Return the name of an idea, with the version of its code if there are several."""
+    asked = [(other.name, other.against) for other in ideas]
+    is_only = asked.count((idea.name, idea.against)) == 1
+    return idea.name if is_only else f"{idea.name} ({idea.side.config_hash[:8]})"
