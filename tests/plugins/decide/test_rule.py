@@ -1,6 +1,7 @@
 """The rule of `vitcli decide`: its limits, its errors over all looks, and when it stops."""
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +21,9 @@ CLEAR = [1.0, 1.1, 0.9, 1.05, 0.95]
 
 def images(variance: float) -> Contrast:
     """Return differences on test images that give the mean difference this variance."""
-    about = {"num_images": 1, "mean": 1.0, "ms_seeds": 0.0, "ms_residual": 0.0}
-    looks = [Crossed(num_seeds=n, ms_images=n * variance, **about) for n in range(4, 17)]
+    about: dict[str, Any] = {"num_images": 1, "mean": 1.0, "ms_seeds": 0.0, "ms_residual": 0.0}
+    seeds = range(4, 17)
+    looks = tuple(Crossed(num_seeds=n, ms_images=n * variance, **about) for n in seeds)
     return Contrast(crossed=looks[-1], looks=looks)
 
 

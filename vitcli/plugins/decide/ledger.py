@@ -255,7 +255,7 @@ def table(name: str, ideas: Sequence[Idea], campaign: Campaign) -> DataTable:
     columns: list[Column | str] = [
         *("number", "idea", "verdict", "pairs"),
         Column("difference", f"difference, {unit}", text=lambda mean: signed(mean, digits)),
-        Column("interval", text=lambda ends: interval(*ends, digits), none=""),
+        Column("interval", text=lambda ends: interval(ends[0], ends[1], digits), none=""),
         *("adopted", Column("seconds", "time")),
         Column("command", is_shown=False),
     ]

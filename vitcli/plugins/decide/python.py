@@ -98,8 +98,8 @@ def of_functions(
     if pairs:
         known = quantity(len(pairs), "pair")
         on_message(f"note: {known} from {path}; another change needs another folder")
-    look = functools.partial(rule.decide, **chosen.model_dump())
-    while not (decision := look([ours - theirs for ours, theirs in pairs])).is_final:
+    choices: dict[str, Any] = chosen.model_dump()
+    while not (decision := rule.decide([a - b for a, b in pairs], **choices)).is_final:
         pairs.append([score_of(train, len(pairs)) for train in (change, best)])
         commit(path, to_hashed_json({**fixed, "scores": pairs}))
     return decision
