@@ -29,10 +29,10 @@ PLANTED = r"""
 -    sync_folder(path.parent)
 -
 -
--def _replace
+-def temporary_files_of
 +
 +
-+def _replace
++def temporary_files_of
 = does not sync the folder of a new checkpoint | vitcli/runner/run/checkpoint.py | power_loss
 -    files.sync_folder(folder)
 = writes the manifest first | vitcli/runner/run/checkpoint.py | crash_points

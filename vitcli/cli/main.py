@@ -311,4 +311,13 @@ def main() -> None:
         tempfile.gettempdir()
     except FileNotFoundError:  # the disk is read-only
         tempfile.tempdir = "/tmp"
-    app(prog_name="vitcli")
+    try:
+        app(prog_name="vitcli")
+    except SystemExit as end:
+        torch = sys.modules.get("torch")
+        if end.code == ResourceError.exit_code and torch and torch.cuda.is_initialized():
+            # While Python ends, threads of a GPU that failed may abort the process.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(ResourceError.exit_code)
+        raise
