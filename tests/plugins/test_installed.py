@@ -36,10 +36,25 @@ def install(project: Path) -> Path:
     return Path("site").absolute()
 
 
-def vitcli(*words: object, where: Path, **variables: str) -> str:
-    variables |= {"PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), str(where)])}
-    command = [sys.executable, "-m", "vitcli", *map(str, words)]
-    return subprocess.check_output(command, text=True, env=os.environ | variables)
+IN_TURN = """
+import json, sys
+from vitcli.cli.main import main
+
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["vitcli", *words]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, words
+    print("\\f")
+"""
+
+
+def vitcli(*commands: str, where: Path) -> list[str]:
+    """Return what commands print that one new process runs in turn: torch is imported once."""
+    variables = {"PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), str(where)])}
+    command = [sys.executable, "-c", IN_TURN, json.dumps([words.split() for words in commands])]
+    return subprocess.check_output(command, text=True, env=os.environ | variables).split("\f")
 
 
 def rings_in(text: str) -> dict[str, Any]:
@@ -59,23 +74,27 @@ def test_the_package_of_the_tutorial_works(tiny):
         path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text(text)
     site = install(Path("project").absolute())
-    words = ("train", tiny, "-s", "model.attention=Cosine", "--stop-after", 1, "-o", "run")
-    vitcli(*words, where=site)
+    vitcli(f"train {tiny} -s model.attention=Cosine --stop-after 1 -o run", where=site)
     assert "vitcli-cosine: 0.1 " in Path("run/config.yaml").read_text()
 
 
 def test_an_installed_plugin_adds_a_part_a_command_and_an_option(tiny):
     site = install(PROJECT)
-    row = rings_in(vitcli("plugins", "--json", where=site))
+    plugins, _, roundness, _, _, measured, _ = vitcli(
+        "plugins --json",
+        f"train {tiny} -s model.attention=rings --stop-after 1 -o run",
+        "roundness run --json",
+        f"train {tiny} -s task.name=confident --epochs 1 -o sure",
+        "visualize sure --what sizes",
+        "eval run --rings --json",
+        where=site,
+    )
+    row = rings_in(plugins)
     assert (row["state"], row["version"], row["package"]) == ("on", "0.3", "vitcli-rings")
-    words = ("train", tiny, "-s", "model.attention=rings", "--stop-after", 1, "-o", "run")
-    vitcli(*words, where=site)
     assert "vitcli-rings: 0.3 " in Path("run/config.yaml").read_text()
-    assert json.loads(vitcli("roundness", "run", "--json", where=site))["roundness"] > 0
-    vitcli("train", tiny, "-s", "task.name=confident", "--epochs", 1, "-o", "sure", where=site)
-    vitcli("visualize", "sure", "--what", "sizes", where=site)
+    assert json.loads(roundness)["roundness"] > 0
     assert Path("figures/sure/sizes.png").is_file()
-    assert json.loads(vitcli("eval", "run", "--rings", "--json", where=site))["rings"] == "test"
+    assert json.loads(measured)["rings"] == "test"
     assert "vitcli-rings" in said(2, "train", "--resume", "run")
     assert "rings" in printed("runs", "show", "run")
 
