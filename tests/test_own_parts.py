@@ -23,7 +23,7 @@ from tests.same_run import assert_same_run
 from vitcli import api, parts
 from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.models.image_model import build_model
-from vitcli.core.nn.norm import FrozenStatistics
+from vitcli.core.nn.norm import FrozenBuffers
 from vitcli.core.spec import FAMILIES, ModelSpec, model_spec
 from vitcli.core.train.schedule import lr_factor
 from vitcli.runner.evaluate.weights import load_model
@@ -319,6 +319,28 @@ def test_initial_weights_that_an_own_part_sets_stay(here, line, is_kept):
         alone = sys.modules["own"].Gate(model.token_shape).gate
         assert (layer.gate.weight.equal(alone.weight), layer.gate.bias.equal(alone.bias)) == is_kept
         assert (layer.out.weight.std() > 0.1, not layer.out.bias.any()) == (True, True)
+
+
+BOTH = """
+from vitcli.core.nn.pool import ClsPool
+from vitcli.parts import pool
+
+@pool(has_cls_token=True)
+class Both(ClsPool):
+    def forward(self, tokens):
+        return tokens.mean(1)
+"""
+
+
+def test_a_map_names_what_the_pooling_reads(here):
+    """An own pooling with CLS may read patches, too."""
+    Path("own.py").write_text(BOTH)
+    own_code.load([Path("own.py")])
+    sizes = {"img_size": (8, 8), "in_chans": 3, "num_classes": 2, "embed_dim": 16, "num_heads": 2}
+    readers = {"cls": "CLS", "seq": "the pooled patches", "Both": "the pooled tokens"}
+    for name, reader in readers.items():
+        model: Any = build_model(model_spec(pool=name, **sizes), 0)
+        assert model.reader == reader
 
 
 def test_what_an_own_part_does_not_state_is_not_drawn(tiny, every):
@@ -673,7 +695,7 @@ def test_a_batch_norm_inside_own_code_is_known(tiny):
     words = f"train {tiny} --code net.py -s model.family=Net -s optim.name=adamw --dry-run"
     assert "batch norm would see only a part" in vitcli(f"{words} -s train.accumulate=2", 2)
     model = nn.Sequential(nn.BatchNorm1d(3, affine=False))
-    with FrozenStatistics(model):
+    with FrozenBuffers(model):
         model(torch.randn(8, 3))
     assert (model[0].num_batches_tracked, model[0].running_mean.any()) == (0, False)
 

@@ -322,3 +322,5 @@ def test_a_study_has_one_metric_and_takes_no_reference_in_percent(tiny):
         load_study("./mine.yaml")
     with pytest.raises(ValueError, match="contain 'loss'"):
         replace(row_of(ADDED), reports=("error",))
+    with pytest.raises(ValueError, match="its own 'grad_norm'; rename"):
+        replace(row_of(ADDED), reports=("loss", "grad_norm"))

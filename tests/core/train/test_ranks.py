@@ -12,7 +12,7 @@ import torch
 from tests.core import ranked
 from tests.core.specs import build
 from tests.patience import HANG
-from vitcli.core.nn.norm import FrozenStatistics, synchronise_batch_norms
+from vitcli.core.nn.norm import FrozenBuffers, synchronise_batch_norms
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.train.build import synchronise
 
@@ -81,7 +81,7 @@ def test_batch_norms_become_those_of_all_ranks_with_the_same_tensors():
     assert torch.equal(model(images), outputs)
     assert model.state_dict().keys() == before.keys()
     assert norms == sum(isinstance(part, torch.nn.SyncBatchNorm) for part in model.modules())
-    with FrozenStatistics(model):  # SyncBatchNorm needs the counter
+    with FrozenBuffers(model):  # SyncBatchNorm needs the counter
         assert all(map(torch.is_tensor, model.state_dict().values()))
     assert all(map(torch.equal, model.state_dict().values(), before.values()))
 

@@ -92,6 +92,9 @@ def test_the_flagship_comes_back_from_its_trials_to_the_last_digit(tmp_path):
             del kept["verdict"]
             assert kept == {name: getattr(rows[row.variant], name) for name in kept}
     assert rows[ours.rows[1].variant].effect == "worse"
+    chosen = ours.replace(plan=ours.plan.replace(order=(99, *ours.plan.order)))
+    cells = trials_csv(chosen, states).splitlines()[1].split(",")
+    assert cells[3:5] == ["", ""], "no plan holds for seeds that are a choice"
 
 
 LABELS = np.arange(40) % 4

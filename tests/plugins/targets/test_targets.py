@@ -1,5 +1,6 @@
 """The tasks ``multilabel`` and ``regress``: what they learn, measure, choose and answer."""
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -16,11 +17,14 @@ from tests.plugins.targets.conftest import NAMES
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
+from vitcli.plugins.embeddings.figures import features_figure
 from vitcli.plugins.targets.measures import average_precision, best_threshold, f1_scores
 from vitcli.runner.errors import ConfigError, UserError
+from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.experiment.build import filled_module
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import read_per_image
+from vitcli.runner.visualize.attention_figures import heads_figure
 
 
 def draw(rows: int, classes: int, levels: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -168,6 +172,18 @@ def test_rows_of_a_file_are_those_of_python_and_are_continued(fit, colours, task
     fit(task, "other", {"train.epochs": 1, "seed": 1})
     assert f"a.{suffix}:" in said(2, "predict", "other", *words[2:])
     assert file.read_text() == whole
+
+
+def test_the_pictures_of_figures_have_all_their_labels(fit, colours):
+    fit("multilabel", "run", {"train.epochs": 1})
+    tested = load_trained_run("run")
+    with (colours / "labels.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["split"] == "test"]
+    labels = {row["labels"].replace(";", ", ") or "no label" for row in rows}
+    assert {tested.label(i) for i in range(len(rows))} == labels >= {"no label", "green, red"}
+    for figure in (heads_figure(tested), features_figure(tested)):
+        names = [name for _, name in figure.draw_axes.args[0]]
+        assert names == [tested.label(i) for i in tested.first_of_each_class]
 
 
 def test_a_map_explains_the_class_that_is_named(fit, colours):

@@ -96,6 +96,17 @@ def test_the_classes_of_timm_are_brought_into_our_order(tiny, here, pictures):
     said(2, "import", file, tiny, "-o", "no", *FIELDS, "--class-order", "2,2")
 
 
+def test_an_order_of_the_classes_leaves_the_hidden_layer_of_a_head(tiny, here):
+    """It has as many rows as there are classes."""
+    words = ("-s", "model.head=mlp", "-s", "model.embed_dim=2", "-s", "model.num_heads=1", tiny)
+    said(0, "train", *words, "-o", "run", "-s", "train.epochs=1")
+    said(0, "export", "run", "--format", "safetensors")
+    said(0, "import", "run.safetensors", *words, "-o", "mine", "--class-order", "dark,bright")
+    images = torch.randn(3, 3, 8, 8)
+    ours, theirs = (load_model(run)(images) for run in ("mine", "run"))
+    torch.testing.assert_close(ours, theirs.flip(1))
+
+
 class Canary:
     def __reduce__(self):
         return os.system, ("touch canary",)

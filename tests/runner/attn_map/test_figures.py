@@ -11,7 +11,7 @@ import torch
 from tests.figure_checks import faults
 from vitcli.core.inspect.maps import METHODS_BY_HEAD
 from vitcli.runner.attn_map.explain import Explanation
-from vitcli.runner.attn_map.overlay import draw_figure
+from vitcli.runner.attn_map.overlay import draw_figure, map_title
 
 LONG = "northern_flying_squirrel_with_acorn_\u00dcbergr\u00f6\u00dfe"
 RUN = "runs/a_run_with_a_rather_long_name_of_its_own/train/seed0"
@@ -22,6 +22,7 @@ def explanation(method: str, **changes) -> Explanation:
     fields |= {"fit": "crop", "picture": np.full((60, 90, 3), 99, np.uint8), "box": (0, 15, 60, 60)}
     fields |= {"layers": (4,), "depth": 4, "heads": (1, 2, 3), "are_heads_averaged": False}
     fields |= {"grid": (8, 8), "num_prefix_tokens": 2, "query": None, "has_cls": True}
+    fields |= {"reader": "CLS"}
     fields |= {"layers": (1, 2, 3, 4)} if method in METHODS_BY_HEAD else {}
     fields |= changes
     rows, columns = fields["grid"]
@@ -48,6 +49,12 @@ CASES = [
     *product(["cls"], ["tall", "many heads", "not a classifier"]),
     ("grad-rollout", "tall"),
 ]
+
+
+@pytest.mark.parametrize("reader", ["CLS", "the pooled tokens"])
+def test_the_title_names_what_the_classifier_reads(reader):
+    verb = "attends" if reader == "CLS" else "attend"
+    assert map_title(explanation("cls", reader=reader)) == f"what {reader} {verb} to"
 
 
 @pytest.mark.parametrize(("method", "shape"), CASES)

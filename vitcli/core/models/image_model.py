@@ -166,6 +166,13 @@ class MappedModel(ImageModel):
         @property
         def has_attention_weights(self) -> bool: ...
 
+    @property
+    def reader(self) -> str:
+        """Return the name of what the head reads; an own pooling may read CLS and patches."""
+        if self.cls_token is None:
+            return "the pooled patches"
+        return "CLS" if self.pool_name == "cls" else "the pooled tokens"
+
     def pool_weights(self, images: Tensor) -> Tensor:
         """Return the share of each token in the pooling: (B, N), rows sum to 1."""
         raise NotImplementedError

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vitcli.core.nn.attention import SelfAttention
-from vitcli.core.nn.norm import FrozenStatistics
+from vitcli.core.nn.norm import FrozenBuffers
 from vitcli.core.ops.backend import PLAIN, UsesBackend, compute_branch
 
 T = TypeVar("T")
@@ -152,10 +152,10 @@ class Block(nn.Module):
 def forward_recomputed(block: nn.Module, x: T) -> T:
     """Return ``block(x)`` without storing activations; the backward pass recomputes them.
 
-    Dropout and gradients are unchanged, and BatchNorm updates its statistics once per batch.
+    Dropout and gradients are unchanged, and buffers, as those of BatchNorm, change once a batch.
     Chen et al. 2016, https://arxiv.org/abs/1604.06174
     """
     if torch.compiler.is_compiling():  # compiled code does not update statistics twice
         return checkpoint(block, x, use_reentrant=False)
-    contexts = (nullcontext(), FrozenStatistics(block))
+    contexts = (nullcontext(), FrozenBuffers(block))
     return checkpoint(block, x, use_reentrant=False, context_fn=lambda: contexts)

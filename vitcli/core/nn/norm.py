@@ -44,22 +44,25 @@ def is_batch_norm(layer: nn.Module) -> TypeGuard[nn.modules.batchnorm._BatchNorm
     return is_norm and layer.running_mean is not None
 
 
-class FrozenStatistics(AbstractContextManager[None]):
-    """A context in which BatchNorm normalises as usual but does not update running statistics.
+class FrozenBuffers(AbstractContextManager[None]):
+    """A context in which a module reads its buffers as they were when the context was made.
 
-    Use the context for a forward pass that is repeated to compute gradients. The same context can
-    be entered several times.
+    What a forward pass writes to them, such as the statistics of BatchNorm, is lost. Use the
+    context for a pass that is repeated to compute gradients. It can be entered several times.
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self.norms = [part for part in module.modules() if is_batch_norm(part)]
+        self.kept = [
+            (part, name, buffer.clone())
+            for part in module.modules()
+            for name, buffer in part.named_buffers(recurse=False)
+        ]
 
     def __enter__(self) -> None:
-        self.kept = [(norm.momentum, norm.num_batches_tracked) for norm in self.norms]
-        for norm in self.norms:
-            assert norm.num_batches_tracked is not None, "it averages"
-            norm.momentum, norm.num_batches_tracked = 0.0, norm.num_batches_tracked.clone()
+        self.current = [getattr(part, name) for part, name, _ in self.kept]
+        for part, name, buffer in self.kept:
+            setattr(part, name, buffer.clone())
 
     def __exit__(self, *error: Any) -> None:
-        for norm, (momentum, count) in zip(self.norms, self.kept, strict=True):
-            norm.momentum, norm.num_batches_tracked = momentum, count
+        for (part, name, _), buffer in zip(self.kept, self.current, strict=True):
+            setattr(part, name, buffer)

@@ -113,6 +113,8 @@ class TaskRow(rows.SpecRow):
     def __post_init__(self) -> None:
         if "loss" not in self.reports:
             raise ValueError("the reports of a task contain 'loss', the number that is minimised")
+        if taken := {"grad_norm", "skipped_steps", "seconds", "flops"}.intersection(self.reports):
+            raise ValueError(f"every training records its own {min(taken)!r}; rename the report")
 
     @property
     def numbers(self) -> tuple[str, ...]:

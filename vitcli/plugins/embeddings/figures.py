@@ -240,8 +240,7 @@ def features_figure(tested: TrainedRun) -> RunFigure:
     features = _features(tested, index, lambda x: model.forward_features(x)[:, first:])
     grid = last_grid(model.grid_size, features.shape[1])
     colours, shares = patch_colours(features)
-    names, labels = tested.class_names, tested.data.test.labels
-    pictures = [(tested.picture(i), one_line(names[int(labels[i])], 80)) for i in index.tolist()]
+    pictures = [(tested.picture(i), one_line(tested.label(i), 80)) for i in index.tolist()]
     red, green, blue = (f"{100 * share:.0f}" for share in shares)
     return RunFigure(
         draw_axes=partial(_draw_features, pictures, colours.unflatten(1, grid).numpy()),

@@ -18,7 +18,7 @@ from vitcli.runner.experiment import config, yaml_text
 from vitcli.runner.experiment.family import switch_family
 from vitcli.runner.experiment.problems import KINDS, describe, field_names
 from vitcli.runner.files import sha256
-from vitcli.runner.study.definition import MAX_SEED
+from vitcli.runner.study.definition import EVALUATIONS, MAX_SEED, MORE_EVALUATIONS
 from vitcli.runner.study.plan import model_size
 from vitcli.runner.text import did_you_mean, quantity
 
@@ -210,10 +210,8 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
         "pretrain": (base.pretrain, "a search trains from scratch"),
         "train.init": (base.train.init, "a search trains from scratch"),
         "train.early_stopping": (
-            base.train.early_stopping
-            and fields.space.keys() & {"train.epochs", "train.eval_every"},
-            "more evaluations have a better best one by chance; leave train.epochs and"
-            " train.eval_every out of the space",
+            base.train.early_stopping and fields.space.keys() & EVALUATIONS,
+            MORE_EVALUATIONS.format("the space"),
         ),
         "task.headline": (base.task.row != TASKS[base.task.name], "a search compares the accuracy"),
     }

@@ -17,7 +17,7 @@ from typing import Any
 import safetensors.torch
 import torch
 from safetensors import safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
@@ -288,7 +288,9 @@ def import_weights(
     )
     spec = resolve(experiment.spec, data)
     names = spec.data.class_names or ()
-    head = {name: weights[name] for name in model.head_names}
+    last = model.head[-1] if isinstance(model.head, nn.Sequential) else model.head
+    rows = {id(each) for each in last.parameters()}  # hidden layers keep their order
+    head = {name: weights[name] for name, own in model.named_parameters() if id(own) in rows}
     advice = f"add --class-order (timm's is {NATURAL})"
     weights |= order_classes(head, names, stated.get("classes"), class_order, advice, on_message)
     values = flatten(spec.model_dump(mode="json"))

@@ -77,6 +77,8 @@ class Explanation:
     query: tuple[int, int] | None
     """(row, column) of the queried patch, from 0."""
     has_cls: bool
+    reader: str
+    """Name of what the classifier reads."""
     states_all: bool = True
     """Whether attention computes what its weights say; an own rule may do more."""
     second_reader: str | None = None
@@ -232,6 +234,7 @@ class Explainer:
             num_prefix_tokens=self.model.num_prefix_tokens,
             query=self.query,
             has_cls=self.model.cls_token is not None,
+            reader=self.model.reader,
             states_all=self.method == "gradcam" or states_all(self.model, batch),
             second_reader=self.model.second_reader,
         )

@@ -231,7 +231,7 @@ def frame_query(axes: Axes, explanation: Explanation, box: Box) -> None:
 
 
 def map_title(explanation: Explanation) -> str:
-    who, verb = ("CLS", "attends") if explanation.has_cls else ("the pooled patches", "attends")
+    who, verb = explanation.reader, "attends" if explanation.reader == "CLS" else "attend"
     if explanation.second_reader is not None:
         who, verb = f"{who} and the {explanation.second_reader} token", "attend"
     if explanation.query is not None:
@@ -263,7 +263,7 @@ def caption(explanation: Explanation, run: str) -> str:
     if explanation.method != "gradcam" or explanation.layers != (explanation.depth - 1,):
         return facts
     after = "attention has mixed the class into every patch"
-    if explanation.has_cls:
+    if explanation.reader == "CLS":
         after = "no patch reaches the classifier"
     return (
         f"{facts}. These are the patches that the last layer reads; after layer"

@@ -178,6 +178,14 @@ class TrainedRun:
         names = self.data.test.names
         return names[index] if names else None
 
+    def label(self, index: int) -> str:
+        """Return the class of a test image; of several labels, all."""
+        test = self.data.test
+        if (sets := test.extra.get("label_set")) is None:
+            return self.class_names[int(test.labels[index])]
+        names = [self.class_names[k] for k in sets[index].nonzero().flatten().tolist()]
+        return ", ".join(names) or "no label"
+
     def picture(self, index: int) -> np.ndarray:
         """Return a test image for display: (H, W, 3) uint8."""
         return to_rgb(self.data.test.pixels[index : index + 1])[0]

@@ -55,6 +55,12 @@ RESERVED = (
     *("table.md", "table.tex", "table.csv", "campaign.json"),
 )
 """Names of files and folders that vitcli writes, or once wrote, into a study's folder."""
+EVALUATIONS = {"train.early_stopping", "train.epochs", "train.eval_every"}
+MORE_EVALUATIONS = (
+    "more evaluations have a better best one by chance; leave train.early_stopping, train.epochs"
+    " and train.eval_every out of {}"
+)
+"""Why settings with early stopping are not compared if their ``EVALUATIONS`` differ."""
 NEUTRAL = {f"train.{name}" for name in ("precision", "compile", "grad_checkpointing", "eval_every")}
 """Fields that may differ from those of the reference's experiment in the same setting."""
 EPOCHS = "train.epochs"
@@ -353,6 +359,8 @@ def _variant(
     divided = tune.keys() & {*(f"data.{name}" for name in SPLITS), "train.limit_batches"}
     if divided or (tune and not settings[0][1].data.val_split):
         raise ConfigError(f"{place}: 'tune' needs one validation split (data.val_split) for all")
+    if tune.keys() & EVALUATIONS and any(spec.train.early_stopping for _, spec in settings):
+        raise ConfigError(f"{place}: train.early_stopping: " + MORE_EVALUATIONS.format("'tune'"))
     return Variant(name=name, changes=changes, settings=tuple(settings))
 
 

@@ -124,9 +124,7 @@ def plan_note(doc: StudyResult) -> str:
         option = "; --plan N says otherwise" if doc.origin else ""
         assumed = f" (assumed, from before the first result{option})"
     text = f"Planned: {quantity(planned, 'seed')}{assumed}."
-    order = doc.plan.order if doc.plan else ()
-    shown = [place for place, seed in enumerate(order) if seed in seeds]
-    if left_out := [seed for seed in order[: max(shown, default=0)] if seed not in seeds]:
+    if doc.plan and (left_out := doc.plan.left_out(seeds)):
         text += (
             " The seeds of this table are a choice, so its verdicts do not hold at every look:"
             f" left out {join_words(map(str, left_out))}."

@@ -5,7 +5,7 @@ Table, figures, page and README are made from this document alone.
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import fmean
@@ -199,6 +199,11 @@ class Plan(Spec):
             "The baseline was changed after the first result, and the first plan stays; for a new"
             " study, give its file another name."
         )
+
+    def left_out(self, seeds: Container[int]) -> list[int]:
+        """Return the other seeds that the study asked for before the last of ``seeds``."""
+        last = max((i for i, seed in enumerate(self.order) if seed in seeds), default=0)
+        return [seed for seed in self.order[:last] if seed not in seeds]
 
     def extended(self, rows: Mapping[str, str], seeds: Iterable[int]) -> "Plan":
         """Return the plan with a version of its rows, and with seeds that come later."""

@@ -386,13 +386,16 @@ def read_document(text: str) -> StudyResult:
 
 def trials_csv(doc: StudyResult, states: Mapping[str, RunRecord]) -> str:
     """Return the trials of a study as ``vitcli table`` reads them, with predictions of classes."""
-    order = sort_seeds({trial.seed for row in doc.rows for trial in row.trials}, doc.plan)
+    seeds = {trial.seed for row in doc.rows for trial in row.trials}
+    order = sort_seeds(seeds, doc.plan)
+    is_choice = bool(doc.plan and doc.plan.left_out(seeds))  # no plan holds for chosen seeds
     shown = states.values() if doc.headline.unit == "%" else ()
     files = {(record.config_hash, record.seed): record.stored_predictions for record in shown}
     score = f"test_{doc.headline.name}"
     rows = [
         (
-            *(row.variant, trial.seed, trial.state, doc.planned_seeds, order.index(trial.seed)),
+            *(row.variant, trial.seed, trial.state),
+            *((None, None) if is_choice else (doc.planned_seeds, order.index(trial.seed))),
             *(num_tests(doc), files.get((trial.config_hash, trial.seed)), trial.number(score)),
         )
         for row in doc.rows

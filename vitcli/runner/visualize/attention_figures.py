@@ -205,9 +205,8 @@ def heads_figure(tested: TrainedRun) -> RunFigure:
     index = torch.tensor(tested.first_of_each_class[:CHOSEN])
     request = MapRequest(model=model, images=tested.batch(index), layers=tuple(layers))
     maps = head_maps(request).cpu().numpy()  # (B, L, h, gh, gw)
-    labels, names = tested.data.test.labels, tested.class_names
-    pictures = [(tested.picture(i), one_line(names[int(labels[i])], 80)) for i in index.tolist()]
-    who = "CLS attends" if model.cls_token is not None else "the pooled patches attend"
+    pictures = [(tested.picture(i), one_line(tested.label(i), 80)) for i in index.tolist()]
+    who = f"{model.reader} attend{'s' if model.reader == 'CLS' else ''}"
     rows = ", ".join(str(i + 1) for i in layers)
     effects = measure_heads(tested) if tested.spec.task.row.classifies else None
     return RunFigure(
