@@ -115,8 +115,7 @@ def _refuse_other_data(study: Study, root: Path) -> None:
     others = {value_at(trial, "config.data.name") for trial in trials} - {study.data, None}
     if others and list_runs(root):
         raise ConfigError(
-            f"{root} holds the trials of {printable(min(others))}; choose another folder with -o."
-            " If its pictures have moved, name them as before, and their new place with --data-dir"
+            f"{root} holds the trials of {printable(min(others))}; choose another folder with -o"
         )
 
 
