@@ -304,16 +304,18 @@ class ImageArray:
     def __str__(self) -> str:
         return f"{self.name} {self.array.shape}"
 
+    def raw(self, count: int) -> Iterator[np.ndarray]:
+        """Yield up to ``count`` images at a time, as they are stored."""
+        array, count = self.array, min(count, self._most)
+        if isinstance(array, NpzArray):
+            return array.parts(count)
+        return iter(np.split(array, range(count, len(array), count)))
+
     def parts(
         self, count: int, levels: tuple[float, float] | None = None, seen: Seen | None = None
     ) -> Iterator[Tensor]:
         """Yield up to ``count`` images at a time, (n, C, H, W) uint8; see ``decode``."""
-        array, count = self.array, min(count, self._most)
-        if isinstance(array, NpzArray):
-            parts = array.parts(count)
-        else:
-            parts = iter(np.split(array, range(count, len(array), count)))
-        for part in parts:
+        for part in self.raw(count):
             if part.dtype.itemsize == 2:
                 if seen is not None:
                     seen += [step for image in part for step in finer_values(image, levels)]
