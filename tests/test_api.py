@@ -230,6 +230,32 @@ def test_arrays_are_a_data_set(pictures):
     grey = vitcli.data_set(*[(torch.tensor(x[..., 0]), y) for x, y in splits])
     assert (grey.in_chans, grey.num_classes, grey.val) == (1, 2, None)
     assert refusal(vitcli.data_set, splits[0], (splits[1][0], [5] * 24)).startswith("data_set: ")
+    said = list[str]()
+    dark = np.random.default_rng(0).integers(0, 4096, (20, 8, 8)).astype("u2")  # 12 bits
+    labels = np.arange(20) % 2
+    vitcli.data_set((dark, labels), (dark[:3], labels[:3]), on_message=said.append)
+    assert "leaves few of 256 levels; scale them: (images * (255 / 4095)).round()" in said[0]
+    assert said[1:] == ["note: 3 test images found in train, too; the test accuracy is too high"]
+
+
+def test_the_curve_of_a_run_of_arrays_is_that_of_their_validation_images(here, mine):
+    part = mine.test.pixels, mine.test.labels
+    data = vitcli.data_set(part, part, part)
+    assert len([*vitcli.fit(vitcli.build_model(**SMALL), data, **FIT, save="runs/x")]) == 1
+    run = vitcli.load_run("x")
+    assert run.curve == ((1, run.result["val_accuracy"]),)
+    assert run.setting("data.val_split") == run.num_val == 40
+
+
+def test_fit_refuses_pictures_on_both_sides(pictures):
+    copied = pictures / "test" / "dark" / "copy.png"
+    copied.write_bytes(next((pictures / "train" / "dark").iterdir()).read_bytes())
+    model, name = vitcli.build_model(**SMALL), f"imagefolder:{pictures}"
+    with pytest.raises(
+        vitcli.UserError, match=r"fit: 1 held-out picture .*\n.*\n.*allow_leaks=True"
+    ):
+        vitcli.fit(model, vitcli.load_data(name), **FIT)
+    vitcli.fit(model, vitcli.load_data(name, allow_leaks=True), **FIT)
 
 
 def test_fit_prepares_its_device_as_a_training_does(mine, monkeypatch):

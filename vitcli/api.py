@@ -42,6 +42,7 @@ from vitcli.runner.text import write_message
 from vitcli.runner.train.build import build_training
 from vitcli.runner.train.fit import FoldData, fitting_model, saved_epochs
 from vitcli.runner.train.fit import epochs as epochs_of
+from vitcli.runner.train.prepare import refuse_leaks
 
 FUNCTIONS = Registry[Callable[..., Any]]("python")
 """Functions of this module that plugins compute."""
@@ -120,6 +121,7 @@ def data_set(
     *,
     class_names: Sequence[str] = (),
     name: str = "arrays",
+    on_message: Callable[[str], None] = write_message,
 ) -> DataSet:
     """Return a data set of your own arrays, for ``fit``.
 
@@ -132,12 +134,14 @@ def data_set(
         val: Images and labels for validation.
         class_names: Name of each label; by default the labels.
         name: Name of the data set, for messages.
+        on_message: Receives messages. Writes to stderr by default.
 
     Raises:
         UserError: The arrays are of another kind, or do not fit together.
     """
     with _one_line("data_set"):
-        return data_of_arrays(name, {"train": train, "test": test, "val": val}, class_names)
+        splits = {"train": train, "test": test, "val": val}
+        return data_of_arrays(name, splits, class_names, on_message)
 
 
 def fit(
@@ -180,13 +184,15 @@ def fit(
         with ``save`` and validation images, ``val_accuracy`` before the last epoch.
 
     Raises:
-        UserError: A field is invalid, the model returns no logits, or model and data do not fit
-            together. A training that diverges raises during the epoch.
+        UserError: A field is invalid, the model returns no logits, model and data do not fit
+            together, or held-out pictures are in another split, too. A training that diverges
+            raises during the epoch.
     """
     fitting = fitting_model(model, data, on_message)
     device = pick_device(str(next(model.parameters()).device))
     std = tuple(value or 1.0 for value in data.std)  # a single level has no spread
-    source = data.spec.model_dump() if data.spec else {"name": f"imagefolder:{data.name}"}
+    arrays = {"name": f"imagefolder:{data.name}", "val_split": len(data.val or ())}
+    source = data.spec.model_dump() if data.spec else arrays
     read = {"mean": data.mean, "std": std, "class_names": data.class_names}
     fields = {
         "model": fitting.spec.model_dump(),
@@ -208,6 +214,7 @@ def fit(
     with _one_line("fit", "; choose a smaller batch_size"):
         num_batches(len(data.train), batch_size)
     with _one_line("fit"):
+        refuse_leaks(spec, data)
         training = build_training(spec, fitting, data.to(device))
     return epochs_of(training) if save is None else saved_epochs(training, Path(save), on_message)
 

@@ -90,6 +90,12 @@ def test_check_leaves_the_copies_out_and_names_the_training_without_them(flawed)
     twins = {"train/neu/twin.png", "train/alt/train10.png"}
     assert not twins & {*read.train.names, *read.val.names}
     assert (len(read.train), len(read.val), len(read.test)) == (10, 2, 4)
+    chosen = Path("ohne Kopien.csv").read_text() + "train/neu/train30.png,\n"
+    Path("ohne Kopien.csv").write_text(chosen)
+    assert "1 picture more, such as 'train/neu/train30.png'" in said(
+        2, *wanted[1:-1], "ohne Kopien.csv"
+    )
+    assert Path("ohne Kopien.csv").read_text() == chosen, "a person has chosen it"
 
 
 def test_a_validation_picture_that_is_a_training_picture_is_left_out(pictures, here):

@@ -283,6 +283,14 @@ def test_arrays_of_16_bits_are_scaled_by_levels_and_have_no_pages(tmp_path):
     }
     with pytest.raises(InputError, match="above the white"):
         load_data(spec.replace(levels=(0, 1000)))
+    dark = np.arange(20 * 64, dtype="u2").reshape(20, 8, 8) // 10  # in 8 bits, all of it is black
+    np.savez(tmp_path / "dark.npz", images=dark, labels=[0, 1] * 10)
+    known = [
+        load_data(spec.replace(name=f"npz:{tmp_path}/dark.npz", levels=(0, white))).contents
+        for white in (128, 130)
+    ]
+    assert len({*known[0].values()}) == 20, "each picture keeps a side of its own"
+    assert known[0] == known[1], "also with other levels"
     for field, value in {"page": 1, "channels": "grey"}.items():
         with pytest.raises(ConfigError, match=f"data.{field}: for picture files"):
             load_data(spec.replace(**{field: value}))

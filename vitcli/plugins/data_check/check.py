@@ -30,10 +30,10 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import typed_changes
 from vitcli.runner.files import require_replaceable
 from vitcli.runner.report.pages import data_uri, render
-from vitcli.runner.report.tables import to_csv
+from vitcli.runner.report.tables import csv_lines, to_csv
 from vitcli.runner.run.folder import find_run
 from vitcli.runner.run.split import Sides, read_sides
-from vitcli.runner.text import Listener, ignore_message, listed, printable
+from vitcli.runner.text import Listener, ignore_message, listed, printable, quantity
 
 MOST_SHOWN, MOST_ALIKE = 100, 1_000_000
 """Number of pairs of a kind on the page, and in the report: more do not fit into memory."""
@@ -298,5 +298,11 @@ def _thumbnail(check: FolderCheck, row: int) -> str:
         return data_uri("jpeg", file.getvalue())
 
 
-def corrections(check: FolderCheck) -> str:
+def corrections(check: FolderCheck, file: Path) -> str:
+    """Return the list of copies; refuse to replace one that leaves out others, too."""
+    chosen = csv_lines(file, CORRECTIONS) if file.exists() and file.stat().st_size else ()
+    names = {name for _, name, _ in chosen} & {*check.folder.names} - {*check.left_out}
+    if names:
+        what = f"leaves out {quantity(len(names), 'picture')} more, such as {min(names)!r}"
+        raise ConfigError(f"--leave-out {file}: the file {what}; name another one, and join them")
     return to_csv([CORRECTIONS, *([name, ""] for name in check.left_out)])

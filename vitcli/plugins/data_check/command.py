@@ -95,7 +95,7 @@ def check(
             files.commit(page, checked.page(found).encode())
     if leave_out is not None and found.left_out:
         with files.errors_name(leave_out):
-            files.commit(leave_out, checked.corrections(found).encode())
+            files.commit(leave_out, checked.corrections(found, leave_out).encode())
     following = command_after(folder, name, found, leave_out, against, fields)
     written = [path for path in (page, leave_out if found.left_out else None) if path]
     report = check_report(found, against)

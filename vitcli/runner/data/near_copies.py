@@ -141,10 +141,11 @@ def exact_copies(test: Named, train: Named) -> list[tuple[str, str]]:
 def content_digests(folder: PictureFolder, failures: Collection[int]) -> dict[int, bytes]:
     """Return the SHA-256 of each readable picture as stored, by its index.
 
-    It is that of the bytes of a file, or of the pixels of an array.
+    It is that of the bytes of a file, or of the pixels of an array as they are read.
     """
     if not folder.arrays:
         paths = {row: path for row, path in enumerate(folder.paths) if row not in failures}
         return {row: hashlib.sha256(picture_bytes(path)).digest() for row, path in paths.items()}
-    parts = (part for array in folder.arrays for part in array.parts(HASHED))
+    levels = folder.data.levels
+    parts = (part for array in folder.arrays for part in array.parts(HASHED, levels))
     return dict(enumerate(digest for part in parts for digest in pixel_digests(part)))

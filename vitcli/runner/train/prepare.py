@@ -390,8 +390,8 @@ def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:
             f"{quantity(len(data.leaks), 'held-out picture')} found in another split, too, or in"
             " one of its groups, so the accuracy would be too high:"
             f"\n{listed(data.leaks)}\n"
-            "Remove them from one side, or train in spite of them: --allow-leaks, and in a study"
-            " -s data.allow_leaks=true"
+            "Remove them from one side, or train in spite of them: --allow-leaks, in a study"
+            " -s data.allow_leaks=true, in Python load_data(..., allow_leaks=True)"
         )
 
 

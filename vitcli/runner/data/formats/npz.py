@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from vitcli.core.data.source import PORTION, DataSet, Images
-from vitcli.runner.data.arrays import arranged
-from vitcli.runner.data.deep import RefusedError, Seen, finer_values
+from vitcli.runner.data.arrays import arranged, pixel_digests
+from vitcli.runner.data.deep import RefusedError, Seen, finer_values, notes_on
 from vitcli.runner.data.labels import in_order, not_used, refuse_names, without_blanks
 from vitcli.runner.data.listing import (
     SPLITS,
@@ -30,7 +30,7 @@ from vitcli.runner.data.listing import (
 )
 from vitcli.runner.data.pictures import MAX_BYTES, MAX_PIXELS, scaled
 from vitcli.runner.errors import InputError
-from vitcli.runner.text import composed, printable, quantity
+from vitcli.runner.text import Listener, composed, printable, quantity
 
 KEY = re.compile(
     r"(?:(?P<split>[a-z]+)_)?(?P<what>images|labels|groups)|(?P<xy>[xy])_(?P<of>[a-z]+)"
@@ -260,19 +260,34 @@ def _digest(arrays: Mapping[str, Array]) -> str:
 
 
 def data_of_arrays(
-    name: str, splits: Mapping[str, tuple[Any, Any] | None], class_names: Sequence[str] = ()
+    name: str,
+    splits: Mapping[str, tuple[Any, Any] | None],
+    class_names: Sequence[str],
+    on_message: Listener,
 ) -> DataSet:
     arrays: dict[str, Array] = {"class_names": np.asarray(class_names)} if class_names else {}
     given = {split: pair for split, pair in splits.items() if pair is not None}
     for split, (images, labels) in given.items():
         arrays |= {f"{split}_images": np.asarray(images), f"{split}_labels": np.asarray(labels)}
     folder = list_arrays(Path(name), arrays, name)
-    images_of, first = dict[str, Any](), 0
+    images_of, first, seen = dict[str, Any](), 0, Seen()
     for split, images in zip(given, folder.arrays, strict=True):
         labels = torch.tensor(folder.labels[first : first + images.shape[0]])
-        images_of[split] = Images(torch.cat([*images.parts(PORTION)]).contiguous(), labels)
+        pixels = torch.cat([*images.parts(PORTION, seen=seen)]).contiguous()
+        images_of[split] = Images(pixels, labels)
         first += images.shape[0]
-    return replace(arranged(folder.class_names, **images_of), name=name)
+    data = replace(arranged(folder.class_names, **images_of), name=name)
+    for note in folder.notes:
+        on_message(note)
+    for note, fields in notes_on(seen).items():
+        white = fields["data.levels"]
+        scale = f"scale them: (images * (255 / {white})).round().astype('uint8')"
+        on_message(f"{note.partition(';')[0]}; {scale}")
+    learned = {*pixel_digests(data.train.pixels)}
+    if copies := sum(digest in learned for digest in pixel_digests(data.test.pixels)):
+        count = quantity(copies, "test image")
+        on_message(f"note: {count} found in train, too; the test accuracy is too high")
+    return data
 
 
 class ImageArray:
@@ -291,6 +306,7 @@ class ImageArray:
                 " images.astype('uint8'), from 0 to 1, (255 * images).round().astype('uint8')"
             )
         self.is_last = shape[3] <= shape[1]
+        self.is_wide = array.dtype.itemsize == 2
         count, *rest = (shape[0], shape[3], *shape[1:3]) if self.is_last else shape
         self.shape = (count, rest[0], rest[1], rest[2])
         if rest[0] > MOST_CHANNELS:
@@ -304,17 +320,19 @@ class ImageArray:
     def __str__(self) -> str:
         return f"{self.name} {self.array.shape}"
 
+    def raw(self, count: int) -> Iterator[np.ndarray]:
+        """Yield up to ``count`` images at a time, as they are stored."""
+        array, count = self.array, min(count, self._most)
+        if isinstance(array, NpzArray):
+            return array.parts(count)
+        return iter(np.split(array, range(count, len(array), count)))
+
     def parts(
         self, count: int, levels: tuple[float, float] | None = None, seen: Seen | None = None
     ) -> Iterator[Tensor]:
         """Yield up to ``count`` images at a time, (n, C, H, W) uint8; see ``decode``."""
-        array, count = self.array, min(count, self._most)
-        if isinstance(array, NpzArray):
-            parts = array.parts(count)
-        else:
-            parts = iter(np.split(array, range(count, len(array), count)))
-        for part in parts:
-            if part.dtype.itemsize == 2:
+        for part in self.raw(count):
+            if self.is_wide:
                 if seen is not None:
                     seen += [step for image in part for step in finer_values(image, levels)]
                     seen += [] if levels else [("grey", image.max().item()) for image in part]
