@@ -32,7 +32,7 @@ from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
-from vitcli.runner.train import check_code
+from vitcli.runner.train import check_code, contract
 from vitcli.runner.train.prepare import Request
 from vitcli.runner.train.train import train
 
@@ -662,6 +662,18 @@ def test_an_own_loss_that_is_no_mean_over_images_is_told_where_a_batch_has_parts
     words = "-s task.name=own -s data.augment.mixup=0 -s train.accumulate=2 --dry-run"
     code, _, talk = commands.vitcli(*f"train {tiny} --code own.py {words}".split())
     assert (code, "warning: own.py: the loss of a batch is" in talk) == (0, differs)
+
+
+def test_the_loss_of_a_batch_is_compared_for_few_images():
+    seen, told = [], []
+    spec = SimpleNamespace(row=SimpleNamespace(source="own.py")), SimpleNamespace(accumulate=2)
+    task: Any = SimpleNamespace(
+        spec=SimpleNamespace(task=spec[0], train=spec[1]),
+        module=torch.nn.Identity(),
+        losses=lambda batch: {"loss": seen.append(len(batch["x"])) or batch["x"].sum()},
+    )
+    contract.warn_of_parts(task, {"x": torch.ones(640)}, told.append)
+    assert (max(seen), len(told)) == (16, 1), "all ranks' images of a step need not fit on one"
 
 
 MASKED = """

@@ -12,6 +12,7 @@ from PIL import Image
 
 from tests.cli.commands import document, printed, said, vitcli
 from tests.stopping import stop_after
+from vitcli.cli.train import choose_experiment
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.run.folder import RunDir, list_runs
 
@@ -120,3 +121,8 @@ def test_a_short_try_is_short_in_all_its_parts(tiny, words, expected, num_notes)
     if expected == (3, 1):
         said(0, "train", tiny, "-o", "run", "--rerun", "--epochs", 1)
         assert pretrained_lengths() == {(3, 1), (3, None)}
+        changes = {"train.limit_batches": 1, "pretrain.train.limit_batches": 1}
+        again = choose_experiment(
+            "run/config.yaml", changes, {"train.limit_batches": "-l"}, None, None, False, False
+        )
+        assert again[0].name == tiny.stem, "not config"

@@ -200,9 +200,8 @@ def choose_experiment(
         if changes.get("train.init"):
             changes, first = adopt_model(name, changes, options)
         found = load_changed(name, changes, options)
-        pretrain = found.spec.pretrain
-        if pretrain and "train.limit_batches" in options:
-            short = shorten_pretraining(pretrain.train, changes, options)
+        pretrain, is_try = found.spec.pretrain, "train.limit_batches" in options
+        if pretrain and is_try and (short := shorten_pretraining(pretrain.train, changes, options)):
             found = load_experiment(name, changes | short, options)
         return found, output, first
     if not (experiment or output or rerun):

@@ -315,8 +315,9 @@ def test_only_the_command_that_was_adopted_gets_its_verdict_again(made):
 
 
 def test_early_stopping_may_differ_where_test_images_decide(here):
-    call = Call(against="finetune")
-    assert call.compare(None, {"train.early_stopping": None}).specs[1].train.early_stopping
+    pairs = Call(against="finetune").compare(None, {"train.early_stopping": None})
+    assert pairs.specs[1].train.early_stopping
+    assert pairs.root.name.endswith(pairs.idea.side.config_hash[:8]), "so no two changes share it"
 
 
 @pytest.mark.parametrize(
@@ -392,6 +393,7 @@ def test_an_edited_ledger_another_precision_and_an_edited_experiment_are_refused
     Path("start.yaml").write_text("base: quickstart\nmodel: {depth: 3}\n")
     assert "edited" in said(4, "decide", "-s", "model.depth=6", *NEXT)
     Path("start.yaml").write_text("base: quickstart\n")
+    printed("decide", "-s", "train.precision=fp32", "-s", "model.depth=6", *NEXT)  # as auto is here
     with monkeypatch.context() as patch:
         patch.setattr("vitcli.runner.machine.device.name_precision", lambda *_: "bf16")
         assert "bf16" in said(4, "decide", "-s", "model.depth=6", *NEXT)

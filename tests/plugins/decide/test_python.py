@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections import deque
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ SCORES = [70.1, 70.3, 70.2, 70.6, 70.0]
         [torch.tensor(value, dtype=torch.float64) for value in DIFFERENCES],
         (value for value in DIFFERENCES),
         dict(enumerate(DIFFERENCES)).values(),
+        deque(DIFFERENCES),
     ],
     ids=lambda value: type(value).__name__,
 )

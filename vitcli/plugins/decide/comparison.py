@@ -39,10 +39,7 @@ THREADS = 1
 OPTIONS = {field: f"--{name.replace('_', '-')}" for name, field in FIELDS.items()}
 VAL_SPLIT = 0.2
 """Share of the training images that decide in a campaign whose experiment keeps none."""
-SHARED = {
-    "train.precision": "it changes the rounding",
-    "train.limit_batches": "it limits the measured images, too; see --limit-batches",
-}
+SHARED = {"train.limit_batches": "it limits the measured images, too; see --limit-batches"}
 """Fields that a change cannot change, and why."""
 STOPPING = dict.fromkeys(
     (f"train.{name}" for name in ("early_stopping", "epochs", "eval_every", "init_head")),
@@ -227,8 +224,13 @@ class PairDrive(Drive):
 def refuse_other_precision(pairs: Comparison, options: Options) -> None:
     from vitcli.runner.machine.device import name_precision, pick_device
 
-    asked = pairs.specs[0].train.precision
-    pairs.campaign.with_result(name_precision(asked, pick_device(options.device)), "", {})
+    device = pick_device(options.device)
+    ours, theirs = (name_precision(spec.train.precision, device) for spec in pairs.specs)
+    if ours != theirs:
+        raise ConfigError(
+            f"{pairs.idea.name}: both sides need the same train.precision, not {ours} and {theirs}"
+        )
+    pairs.campaign.with_result(ours, "", {})
 
 
 def compare(pairs: Comparison, options: Options, on_event: OnEvent) -> None:
@@ -303,7 +305,7 @@ class Call(Spec):
         best = campaign.best
         fields = {**({} if experiment else best.changes), **changes}
         change, spec = _load(experiment or best.experiment, fields, campaign.typed)
-        hashes = f"{best.config_hash[:4]}{change.config_hash[:4]}"
+        hashes = f"{best.config_hash[:4]}{change.config_hash[:8]}"
         root = self.root or RUNS / f"decide-{Path(best.experiment).stem}-{hashes}"
         begun = read(root)
         campaign = begun or campaign

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence, ValuesView
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,8 @@ def decide(
             f"{CALL}: numbers are differences, each the score of the change minus that of the"
             " best; leave out 'against' and 'folder'"
         )
-    values = [*change] if isinstance(change, Iterator | ValuesView) else change
+    kinds = Iterator | MutableSequence | ValuesView
+    values = [*change] if isinstance(change, kinds) else change
     numbers = checked(Numbers, given | {"differences": plain(values, CALL)})
     if 0 < max(map(abs, numbers.differences), default=0) < SMALL:
         raise ConfigError(f"{CALL}: all differences are below {SMALL:g}; write a smaller unit")

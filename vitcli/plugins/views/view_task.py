@@ -254,7 +254,7 @@ class ViewTask(Task):
         if column := column_of(data.train.extra):
             raise ValueError(
                 f"task.name: {self.spec.task.name} measures itself by classes, and {data.name} has"
-                f" a column {column.column!r} instead; type: -s task.name=mae"
+                f" a column {column.column!r} instead; take the task mae"
             )
         self._data = data
 

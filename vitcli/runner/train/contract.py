@@ -35,6 +35,8 @@ LONG = 20
 UNREADABLE = "an object that cannot be read"
 SAME_BATCHES = 4
 """Number of times that the first batch is made, to see whether it is always the same."""
+FEW = 8
+"""Images of a part of a batch whose losses are compared."""
 OF_GROUP = ("params", "lr", "initial_lr")
 """Entries of the groups of optimizers that vitcli sets or restores."""
 
@@ -320,6 +322,7 @@ def warn_of_parts(task: Task, batch: Batch, on_message: Listener) -> None:
     row, count = task.spec.task.row, task.spec.train.accumulate
     if not row.source or count * ranks.size() == 1:
         return
+    batch = {name: value[: FEW * count] for name, value in batch.items()}  # less than a step takes
     chunks = zip(*(value.chunk(count) for value in batch.values()), strict=True)
     whole = {name: ranks.gather(value) for name, value in batch.items()}
     with evaluating(task.module):
