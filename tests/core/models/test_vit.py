@@ -95,13 +95,28 @@ def test_a_block_without_ffn_is_the_formula_of_its_attention(fields, formula):
     assert (model.norm(tokens) is tokens) == ("norm_position" in fields)
 
 
-@pytest.mark.parametrize("place", ["pre", "post"])
+class Running(torch.nn.Module):
+    """A norm of one's own, by a mean square that it has just updated."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("square", torch.ones(()).double())
+
+    def forward(self, x):
+        self.square.lerp_(x.detach().square().mean(), 0.5)
+        return x / self.square.sqrt()
+
+
+@pytest.mark.parametrize("place", ["pre", "post", "own"])
 def test_recomputing_blocks_updates_running_statistics_once(place):
     """This holds for two backward passes too, which recompute the forward pass twice."""
     found = []
     for recompute in (False, True):
         torch.manual_seed(1)
-        model = build_vit(changed(norm="batch_norm", norm_position=place)).double().train()
+        fields = {} if place == "own" else {"norm_position": place}
+        model = build_vit(changed(norm="batch_norm", **fields)).double().train()
+        for branch in [part for block in model.blocks for part in block.children()]:
+            branch.norm = Running() if place == "own" else branch.norm
         model.grad_checkpointing = recompute
         before = {name: buffer.clone() for name, buffer in model.named_buffers()}
         images = pictures(4)

@@ -152,7 +152,7 @@ class Block(nn.Module):
 def forward_recomputed(block: nn.Module, x: T) -> T:
     """Return ``block(x)`` without storing activations; the backward pass recomputes them.
 
-    Dropout and gradients are unchanged, and BatchNorm updates its statistics once per batch.
+    Dropout and gradients are unchanged, and buffers such as statistics change once per batch.
     Chen et al. 2016, https://arxiv.org/abs/1604.06174
     """
     if torch.compiler.is_compiling():  # compiled code does not update statistics twice

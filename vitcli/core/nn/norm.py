@@ -45,21 +45,28 @@ def is_batch_norm(layer: nn.Module) -> TypeGuard[nn.modules.batchnorm._BatchNorm
 
 
 class FrozenStatistics(AbstractContextManager[None]):
-    """A context in which BatchNorm normalises as usual but does not update running statistics.
+    """A context in which a module has copies of its saved buffers as they are now.
 
-    Use the context for a forward pass that is repeated to compute gradients. The same context can
-    be entered several times.
+    Use the context for a forward pass that is repeated to compute gradients: it sees statistics as
+    the first pass saw them, and changes none. The same context can be entered several times.
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self.norms = [part for part in module.modules() if is_batch_norm(part)]
+        self.parts = [part for part in module.modules() if part._buffers]
+        self.before = [
+            {
+                name: buffer.clone()
+                for name, buffer in part.named_buffers(recurse=False)
+                if name not in part._non_persistent_buffers_set
+            }
+            for part in self.parts
+        ]
 
     def __enter__(self) -> None:
-        self.kept = [(norm.momentum, norm.num_batches_tracked) for norm in self.norms]
-        for norm in self.norms:
-            assert norm.num_batches_tracked is not None, "it averages"
-            norm.momentum, norm.num_batches_tracked = 0.0, norm.num_batches_tracked.clone()
+        self.kept = [dict(part._buffers) for part in self.parts]
+        for part, buffers in zip(self.parts, self.before, strict=True):
+            part._buffers.update({name: buffer.clone() for name, buffer in buffers.items()})
 
     def __exit__(self, *error: Any) -> None:
-        for norm, (momentum, count) in zip(self.norms, self.kept, strict=True):
-            norm.momentum, norm.num_batches_tracked = momentum, count
+        for part, buffers in zip(self.parts, self.kept, strict=True):
+            part._buffers.update(buffers)
