@@ -53,6 +53,12 @@ def test_ema_equals_its_closed_form_copies_counters_and_averages_running_statist
         expected = decay * expected + (1 - decay) * t
     assert ema.model.weight.item() == pytest.approx(expected)
     assert not ema.model.weight.requires_grad
+    model.register_buffer("queue", torch.zeros(()))
+    model.not_averaged = ("queue",)
+    ema = Ema(model, decay=0.9)
+    model.queue.fill_(1)
+    ema.update(ema.share(1))
+    assert ema.model.queue == 1, "copied, also from the outermost module"
     model = nn.BatchNorm1d(2)
     ema = Ema(model, decay=0.9)
     model(torch.randn(16, 2) + 5)
