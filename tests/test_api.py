@@ -191,8 +191,9 @@ def test_fit_makes_a_run_that_commands_take(pictures, mine, capsys):
         lambda model: setattr(model.pos_drop, "p", 0.5),
         lambda model: setattr(model, "forward", lambda x: 2 * type(model).forward(model, x)),
         lambda model: model.head.register_forward_hook(lambda part, inputs, out: out + 0),
+        lambda model: model.blocks.requires_grad_(False),
     ],
-    ids=["head", "activation", "dropout", "forward", "hook"],
+    ids=["head", "activation", "dropout", "forward", "hook", "frozen"],
 )
 def test_fit_does_not_save_a_model_that_was_changed(here, mine, change):
     model = vitcli.build_model(**SMALL)

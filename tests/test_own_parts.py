@@ -30,6 +30,7 @@ from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.experiment.diff import differences
+from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
 from vitcli.runner.train import check_code, contract
@@ -710,6 +711,29 @@ def test_a_batch_norm_inside_own_code_is_known(tiny):
     with FrozenBuffers(model):
         model(torch.randn(8, 3))
     assert (model[0].num_batches_tracked, model[0].running_mean.any()) == (0, False)
+
+
+COUNTED = """
+import torch
+from vitcli.parts import Classify, objective
+@objective
+class Counted(Classify):
+    @classmethod
+    def make_module(cls, spec):
+        module = super().make_module(spec)
+        module.register_buffer("count", torch.zeros(()))
+        return module
+    def losses(self, batch):
+        self.module.count += 1
+        return super().losses(batch)
+"""
+
+
+def test_the_check_of_own_code_leaves_its_state_as_it_was(tiny):
+    Path("counted.py").write_text(COUNTED)
+    vitcli(f"train {tiny} --code counted.py -s task.name=Counted --epochs 1 -o run")
+    stored = latest_checkpoint(Path("run/checkpoints"), print)
+    assert stored.part("model")["count"] == stored.step
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from vitcli.core.models.image_model import build_model
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.block import DropPath
 from vitcli.core.nn.mbconv import MBConv, as_map, as_tokens, build_shortcut
+from vitcli.core.nn.pos_embed import RelativeBias
+from vitcli.core.nn.window import WindowAttention
 
 
 @pytest.mark.parametrize("size", [(32, 32), (32, 64), (36, 44)])
@@ -41,6 +43,30 @@ def test_swin_logits_equal_torchvision(size):
     assert_close(ours(images), theirs(images), atol=1e-9, rtol=0)
     ours.stages[1].blocks[1].attn.norm.eps = 1e-1
     assert (ours(images) - theirs(images)).abs().max() > 1e-4
+
+
+class Doubles:
+    """The half of a position of one's own that several positions share."""
+
+    def forward(self, heads):
+        assert heads.shape[1] in (3, 6), "those of one window"
+        return 2 * heads
+
+
+class Doubled(Doubles, RelativeBias):
+    pass
+
+
+def test_windows_apply_a_position_that_inherits_what_it_does():
+    model, images = build(SWIN), pictures(size=SWIN.img_size)
+    parts = [part for part in model.modules() if isinstance(part, WindowAttention)]
+    for part in parts:
+        part.attend.scale.scale *= 4
+    wanted = model(images)
+    for part in parts:
+        part.attend.scale.scale /= 4
+        part.position.relative.__class__ = Doubled
+    assert_close(model(images), wanted)
 
 
 @torch.no_grad()

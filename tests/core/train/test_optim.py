@@ -36,6 +36,9 @@ def test_weight_decay_covers_matrices_or_all_parameters(name, decay_all):
     decays = of_parameters(model, optimizers, "weight_decay")
     wanted = {*dict(model.named_parameters())} if decay_all else {"blocks.0.weight", "head.weight"}
     assert {name for name, decay in decays.items() if decay > 0} == wanted
+    own_table = "blocks.0.attn.inner.position.table", nn.Parameter(torch.zeros(2, 9))
+    assert not optim.is_decayed(*own_table)
+    assert not optim.is_hidden_matrix(*own_table), "Muon would make its rows orthogonal"
 
 
 def test_ema_equals_its_closed_form_copies_counters_and_averages_running_statistics():
@@ -50,6 +53,12 @@ def test_ema_equals_its_closed_form_copies_counters_and_averages_running_statist
         expected = decay * expected + (1 - decay) * t
     assert ema.model.weight.item() == pytest.approx(expected)
     assert not ema.model.weight.requires_grad
+    model.register_buffer("queue", torch.zeros(()))
+    model.not_averaged = ("queue",)
+    ema = Ema(model, decay=0.9)
+    model.queue.fill_(1)
+    ema.update(ema.share(1))
+    assert ema.model.queue == 1, "copied, also from the outermost module"
     model = nn.BatchNorm1d(2)
     ema = Ema(model, decay=0.9)
     model(torch.randn(16, 2) + 5)

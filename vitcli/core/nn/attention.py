@@ -127,14 +127,14 @@ class Position(nn.Module):
     """Base class for positions inside attention. This class leaves attention unchanged."""
 
     turns_heads = False
-    """Whether ``forward`` changes q and k: True for a class that defines it."""
+    """Whether ``forward`` changes q and k: True for a class that has its own."""
     biases_scores = False
-    """Whether ``bias`` may return a bias: True for a class that defines it."""
+    """Whether ``bias`` may return a bias: True for a class that has its own."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.turns_heads = cls.turns_heads or "forward" in vars(cls)
-        cls.biases_scores = cls.biases_scores or "bias" in vars(cls)
+        cls.turns_heads = cls.turns_heads or cls.forward is not Position.forward
+        cls.biases_scores = cls.biases_scores or cls.bias is not Position.bias
 
     def forward(self, heads: Tensor) -> Tensor:
         """Return q or k with positions applied: (B, h, N, d) -> (B, h, N, d)."""

@@ -45,7 +45,7 @@ def is_batch_norm(layer: nn.Module) -> TypeGuard[nn.modules.batchnorm._BatchNorm
 
 
 class FrozenBuffers(AbstractContextManager[None]):
-    """A context in which a module reads its buffers as they were when the context was made.
+    """A context in which a module reads its saved buffers as they were when the context was made.
 
     What a forward pass writes to them, such as the statistics of BatchNorm, is lost. Use the
     context for a pass that is repeated to compute gradients. It can be entered several times.
@@ -56,6 +56,7 @@ class FrozenBuffers(AbstractContextManager[None]):
             (part, name, buffer.clone())
             for part in module.modules()
             for name, buffer in part.named_buffers(recurse=False)
+            if name not in part._non_persistent_buffers_set
         ]
 
     def __enter__(self) -> None:

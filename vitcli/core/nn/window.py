@@ -79,7 +79,7 @@ class WindowPosition(Position):
     barrier: Tensor | None
 
     def __init__(self, windows: Windows, num_heads: int, relative: Position | None) -> None:
-        """Use ``relative`` as the bias of the scores inside each window; None has no bias."""
+        """Use ``relative`` as the position inside each window; None has no positions."""
         super().__init__()
         self.count, self.num_heads = windows.counts[0] * windows.counts[1], num_heads
         self.relative = relative
@@ -89,6 +89,13 @@ class WindowPosition(Position):
         if isinstance(self.relative, RelativeBias):
             generator = draws("relative.relative_table")
             nn.init.trunc_normal_(self.relative.relative_table, std=0.02, generator=generator)
+
+    def forward(self, heads: Tensor) -> Tensor:
+        """Return q or k with ``relative`` applied in each window: (B, windows h, n, d) -> same."""
+        if self.relative is None or not self.relative.turns_heads:
+            return heads
+        windows = heads.unflatten(1, (self.count, self.num_heads)).flatten(0, 1)
+        return self.relative(windows).reshape(heads.shape)
 
     def bias(self) -> Tensor | None:
         """Return the bias (1, windows h, n, n). The rule treats each head of a window as a head."""
@@ -136,7 +143,7 @@ class WindowAttention(SelfAttention):
         windows = self.windows.cut(qkv.unflatten(1, self.windows.padded))
         parts = windows.unflatten(-1, (3, self.num_heads, -1))  # (B, W, n, 3, h, d)
         q, k, v = parts.permute(3, 0, 1, 4, 2, 5).flatten(2, 3)
-        return q, k, v
+        return self.position(q), self.position(k), v
 
     def _merge_heads(self, out: Tensor) -> Tensor:
         windows = out.unflatten(1, (-1, self.num_heads)).transpose(2, 3).flatten(3)

@@ -20,7 +20,7 @@ class Ema:
         self.model = copy.deepcopy(model).requires_grad_(False).eval()
         self.decay = decay
         not_averaged = {
-            f"{path}.{name}"
+            f"{path}.{name}".removeprefix(".")
             for path, module in model.named_modules()
             for name in getattr(module, "not_averaged", ())
         }

@@ -34,7 +34,8 @@ class Trained(NamedTuple):
 
 
 Named = Sequence[Trained]
-UNDECAYED = ("cls_token", "reg_token", "dist_token", "pos_embed", "relative", "temperature")
+POSITIONS = "pos_embed", "inner.position.", "relative"
+UNDECAYED = (*POSITIONS, "cls_token", "reg_token", "dist_token", "temperature")
 MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
 """State that has the shape of its parameter."""
 NUMBERS = {"int": int, "float": float, "bool": bool}

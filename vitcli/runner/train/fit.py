@@ -161,7 +161,8 @@ def refuse_changed(training: Training) -> None:
     new = new_module(training.spec).to(training.device)
     hooks = ("_forward_hooks", "_forward_pre_hooks")
     has_hooks = any(getattr(part, name) for part in model.modules() for name in hooks)
-    is_same = repr(model) == repr(new) and not has_hooks
+    ours, theirs = ([p.requires_grad for p in each.parameters()] for each in (model, new))
+    is_same = (repr(model), ours) == (repr(new), theirs) and not has_hooks
     if is_same:
         try:
             new.load_state_dict(model.state_dict())
@@ -171,7 +172,7 @@ def refuse_changed(training: Training) -> None:
             is_same = False
     if not is_same:
         raise ConfigError(
-            "fit: save needs the model as build_model made it; this one has other layers, hooks or"
-            " settings, so that the run would hold another model. Register its class with"
+            "fit: save needs the model as build_model made it; this one has other layers, hooks,"
+            " settings or frozen parts, so that the run would hold another. Register its class with"
             " @vitcli.parts.model, or train without save"
         )
