@@ -134,7 +134,9 @@ class Comparison:
         """What the verdict does not say."""
         notes = list[str]()
         is_of_images = self.split == "test" and self.idea.verdict != "diverged"
-        if is_of_images and not self.contrast(self.idea.pairs):
+        used = [trial for pair in self.pairs()[: self.idea.pairs] for trial in pair]
+        has_runs = is_of_images and all(self.record(trial).has_result for trial in used)
+        if has_runs and not self.contrast(self.idea.pairs):
             notes.append(rule.ABOUT_IMAGES)
         if self.adopts and self.idea.is_won and not self.idea.adopted:
             best = self.campaign.name_of(self.campaign.best)

@@ -18,7 +18,7 @@ from vitcli.core.data.batches import Batch
 from vitcli.core.data.source import Images
 from vitcli.core.metrics.classification import logits_and_labels
 from vitcli.core.models.own import CLOSE, OwnModel
-from vitcli.core.nn.norm import FrozenStatistics
+from vitcli.core.nn.norm import FrozenBuffers
 from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import seed_step
 from vitcli.core.spec import ExperimentSpec
@@ -260,7 +260,7 @@ def check_parts(task: Task, batch: Batch, seed: int) -> None:
     for _ in range(2):
         seed_step(images.device, seed, 0)
         seen: list[Tensor] = []
-        with watched(task, seen), FrozenStatistics(task.module):
+        with watched(task, seen), FrozenBuffers(task.module):
             numbers = task.losses(batch)
         _check_losses(task, numbers)
         passes.append([*seen, *(value.detach().float() for value in numbers.values())])
@@ -326,7 +326,7 @@ def warn_of_parts(task: Task, batch: Batch, on_message: Listener) -> None:
     batch = {name: value[: FEW * count] for name, value in batch.items()}  # less than a step takes
     chunks = zip(*(value.chunk(count) for value in batch.values()), strict=True)
     whole = {name: ranks.gather(value) for name, value in batch.items()}
-    with evaluating(task.module), FrozenStatistics(task.module):
+    with evaluating(task.module), FrozenBuffers(task.module):
         parts = [task.losses(dict(zip(batch, chunk, strict=True)))["loss"] for chunk in chunks]
         mean = ranks.mean(torch.stack(parts).mean())
         with ranks.together(False):
