@@ -98,6 +98,28 @@ def test_check_leaves_the_copies_out_and_names_the_training_without_them(flawed)
     assert Path("ohne Kopien.csv").read_text() == chosen, "a person has chosen it"
 
 
+def test_pairs_with_two_labels_are_found_on_all_sides_and_come_first(pictures):
+    code, _, talk = vitcli("check", "pictures", "--leave-out", "copies.csv")
+    assert (code, "copies.csv is not written: there is nothing" in talk) == (0, True)
+    dark, bright = pictures / "train" / "dark", pictures / "train" / "bright"
+    shutil.copy(pictures / "test" / "dark" / "1.png", pictures / "test" / "bright" / "twin.png")
+    shutil.copy(dark / "1.png", pictures / "test" / "bright" / "across.png")
+    for number, other in ((2, dark), (3, dark), (4, bright)):
+        Image.open(dark / f"{number}.png").rotate(90).save(other / f"turned{number}.png")
+    found = json.loads(vitcli("check", "pictures", "--json")[1])
+    pairs = [(row["kind"], {row["picture"], row["other"]}) for row in found["pairs"]]
+    assert pairs[:2] == [
+        ("twins", {"test/bright/across.png", "train/dark/1.png"}),
+        ("twins", {"test/bright/twin.png", "test/dark/1.png"}),
+    ]
+    alike = [pair for kind, pair in pairs if kind == "alike"]
+    assert alike[0] == {"train/bright/turned4.png", "train/dark/4.png"}
+    assert len(alike) == 3
+    told: list[str] = []
+    load_data(DataSpec(name="imagefolder:pictures", allow_leaks=True), on_message=told.append)
+    assert [text for text in told if "2 of 109 pictures found in another class" in text]
+
+
 def test_a_validation_picture_that_is_a_training_picture_is_left_out(pictures, here):
     (pictures / "val" / "dark").mkdir(parents=True)
     for name in ("train/dark/1.png", "test/dark/2.png"):
@@ -191,6 +213,8 @@ def test_pages_and_levels_that_are_not_read_are_problems_until_their_fields_are_
     assert problems == ["only the first page", "the 16-bit values o"]
     words = shlex.split(found["next"][0])[2:]
     assert words[-4:] == ["-s", "data.channels=pages", "-s", "data.levels=4095"], "all at once"
+    (following,) = json.loads(vitcli(*words[:-1], "data.levels=65535", "--json")[1])["next"]
+    assert following.endswith("data.levels=4095"), "black pictures are no copies to train with"
     code, out, _ = vitcli(*words, "--json", "--page", "page.html")
     found = json.loads(out)
     assert (code, found["num_problems"], found["not_read"]) == (0, 0, [])

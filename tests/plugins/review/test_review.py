@@ -111,9 +111,12 @@ def test_labels_are_judged_by_probes_that_have_not_seen_a_copy(tiny, copied):
     assert "Copies are in one fold, except some in 'Still'" in str(reviewed("still")["notes"])
 
 
-def test_the_page_is_whole_and_opens_no_connection(tiny, pictures):
-    odd = pictures / "train" / "dark" / "<img src=x>&amp;.png"
-    odd.write_bytes((pictures / "train" / "bright" / "3.png").read_bytes())
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_the_page_is_whole_and_opens_no_connection(split, tiny, pictures):
+    odd = pictures / split / "dark" / "<img src=x>&amp;.png"
+    if split == "test":
+        Image.new("RGB", (8, 8), "grey").save(pictures / split / "bright" / "3.png")
+    odd.write_bytes((pictures / split / "bright" / "3.png").read_bytes())
     train(tiny, "run", {"train.epochs": 0, "data.val_split": 20})
     found = reviewed("run")
     page = parse(Path(found["files"][0]).read_text())
@@ -121,13 +124,16 @@ def test_the_page_is_whole_and_opens_no_connection(tiny, pictures):
     assert page.policy.startswith("default-src 'none'; script-src 'sha256-")
     pictures_shown = [a["src"] for tag, a in page.tags if tag == "img"]
     assert all(str(source).startswith("data:image/") for source in pictures_shown)
-    assert found["num_checked"] == 81, "with the validation images"
+    assert found["num_checked"] == 80 + (split == "train"), "with the validation images"
     shown = min(24, found["num_errors"]) + min(24, found["num_suspects"])
     assert len(pictures_shown) == 2 * shown + 2, "maps beside them, and one pair"
     one, two = found["copies"]
-    assert {one["name"], two["name"]} == {"train/bright/3.png", f"train/dark/{odd.name}"}
+    assert {one["name"], two["name"]} == {
+        f"{split}/bright/3.png",
+        f"{split}/dark/{odd.name}",
+    }
     files = {str(a["data-file"]) for tag, a in page.tags if "data-file" in a}
-    assert f"train/dark/{odd.name}" in files
+    assert f"{split}/dark/{odd.name}" in files
     assert all((pictures / file).is_file() for file in files)
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.runner.data.test_pictures import png
 from vitcli.core.spec import DataSpec
-from vitcli.runner.data.deep import pages_of
+from vitcli.runner.data.deep import Seen, pages_of
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.data.pictures import decode, picture_to_draw, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
@@ -85,6 +85,7 @@ SIGNED = tiff(flat(-500, "i4"), flat(500))
         (tiff(COLOURED), {"levels": 4095}, 3, (250, 100, 10)),
         (tiff(COLOURED), {"channels": "grey"}, 3, (135, 135, 135)),
         (FIRST_WHITE, {"levels": 4000}, 1, (191,)),
+        (raw_tiff(np.full((1, 8, 8), 0.25, "f4"), photometric=0, kind=3), {"levels": 1}, 1, (191,)),
         (png_of_colours(65535), {}, 3, (255, 255, 255)),
     ],
 )
@@ -125,11 +126,11 @@ NOISE = np.arange(6 * SIDE * SIDE).reshape(6, SIDE, SIDE)
     ],
 )
 def test_what_cannot_be_read_so_is_one_line_that_helps(content, fields, reason):
-    seen: list[tuple[str, float]] = []
+    seen = Seen()
     with quiet_pillow(), pytest.raises(InputError, match=reason) as caught:
         decode(content, "x", (8, 8), 3, as_read(**fields), seen)
     assert "\n" not in str(caught.value)
-    assert "grey" not in dict(seen), "what is refused has no note"
+    assert not [kind for kind, *_ in seen if kind == "grey"], "what is refused has no note"
 
 
 @pytest.mark.parametrize(("hot", "is_read"), [(2, True), (3, False)])
@@ -162,11 +163,11 @@ def test_pages_that_point_at_themselves_or_are_damaged_end():
     at = first + 2 + 12 * struct.unpack_from("<H", two, first)[0]
     for target, count in ((first, 1), (len(two) - 3, 2)):
         content = two[:at] + struct.pack("<I", target) + two[at + 4 :]
-        seen: list[tuple[str, float]] = []
+        seen = Seen()
         with quiet_pillow(), Image.open(io.BytesIO(content)) as image:
             assert len(pages_of(image)) == count
             assert decode(content, "x", (8, 8), 3, seen=seen).shape == (3, 8, 8)
-        assert [number for kind, number in seen if kind == "pages"] == [count] * (count > 1)
+        assert [number for kind, number, *_ in seen if kind == "pages"] == [count] * (count > 1)
 
 
 def folder(root: Path, content: bytes, suffix: str = "tif") -> str:
@@ -200,7 +201,18 @@ SMALL.encoderinfo = {"tiffinfo": {254: 1}}  # a smaller copy of another page
         (STACK, {"channels": "pages"}, ["10 pictures reach 3,000 .*data.levels=4095"]),
         (STACK, {"channels": "pages", "levels": 4095}, []),
         (STACK, {"page": 0, "levels": 4095}, []),
-        (STACK, {"page": 0, "levels": [1000, 4095]}, ["10 pictures are all black"]),
+        (
+            STACK,
+            {"page": 0, "levels": [1000, 4095]},
+            ["nearly black: 10 of 10 pictures"],
+        ),
+        (
+            tiff(flat(7), flat(0.5, "f4")),
+            {"channels": "pages", "levels": 4095},
+            ["up to 7, in"],
+        ),
+        (tiff(flat(255)), {"page": 0, "levels": 4095}, ["up to 255.*: -s data.levels=255"]),
+        (tiff(flat(0.5, "f4")), {"levels": 4095}, ["nearly black: .* up to 0.5, .*levels=1"]),
         (tiff(flat(661)), {}, ["reach 661 of 65,535, .*data.levels=1023"]),
         (tiff(flat(661), tiffinfo={281: 4095}), {}, ["data.levels=4095"]),
         (tiff(flat(661), tiffinfo={281: 5}), {}, ["data.levels=1023"]),
@@ -250,6 +262,20 @@ def test_values_that_differ_within_a_level_are_noted_once(content, fields, step,
     assert [match[1] for match in found if match] == ([] if step is None else [step])
 
 
+@pytest.mark.parametrize("fields", [{}, {"levels": 65535}])
+def test_dark_pictures_among_others_and_inverted_ones_are_named_or_counted(fields, tmp_path):
+    name = folder(tmp_path / "p", tiff(flat(60_000)))
+    (tmp_path / "p" / "a" / "0.tif").write_bytes(tiff(flat(4095)))
+    (tmp_path / "p" / "b" / "1.tif").write_bytes(FIRST_WHITE)
+    told: list[str] = []
+    load_data(DataSpec(name=name, allow_leaks=True, **fields), on_message=told.append)
+    (dark,) = [text for text in told if "lowest sixteenth" in text]
+    assert "2 of 10 pictures" in dark
+    assert "a/0.tif" in dark
+    assert "data.levels=4095" in dark
+    assert [text for text in told if "in 1 picture 0 means white" in text]
+
+
 @pytest.mark.parametrize(
     ("fields", "in_chans"),
     [
@@ -272,7 +298,7 @@ def test_pages_have_a_size_of_their_own_and_a_limited_number(tmp_path):
 
 
 def test_arrays_of_16_bits_are_scaled_by_levels_and_have_no_pages(tmp_path):
-    images = np.arange(20 * 64, dtype="u2").reshape(20, 8, 8)
+    images = np.arange(20 * 64, dtype="u2").reshape(64, 20).T.reshape(20, 8, 8)
     np.savez(tmp_path / "a.npz", images=images, labels=[0, 1] * 10)
     spec = DataSpec(name=f"npz:{tmp_path}/a.npz", allow_leaks=True)
     assert [text for text in notes(spec) if "reach 1,279 of 65,535" in text]

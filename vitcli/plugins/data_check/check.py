@@ -19,7 +19,7 @@ from vitcli.runner.data.arrays import Size, require_memory
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import CORRECTIONS
-from vitcli.runner.data.deep import Seen, next_fields, note_on_levels, notes_on
+from vitcli.runner.data.deep import Seen, next_fields, notes_on, remarks_on
 from vitcli.runner.data.extras import images_by_class
 from vitcli.runner.data.folds import keep_sides
 from vitcli.runner.data.labels import names_alike
@@ -41,9 +41,9 @@ TITLE = ": pictures checked by vitcli</title>"
 SIDE = 128
 
 GROUPS = {
+    "twins": "Pictures with the same pixels in two classes",
     "copies": "Test pictures with the same pixels as a training picture",
     "near": "Test pictures that look like a training picture",
-    "twins": "Training pictures with the same pixels in two classes",
     "val": "Validation pictures with the same pixels as a training or test picture",
     "groups": "Held-out pictures of a group that has training pictures",
     "alike": "Training pictures that look alike",
@@ -181,7 +181,7 @@ def check_folder(
     require_memory(len(folder.paths), folder.in_chans, size)
     seen = Seen()
     images, failures = picture_reader.read_labelled(folder, size, folder.in_chans, on_message, seen)
-    for note in note_on_levels(seen):
+    for note in remarks_on(seen):
         on_message(note)
     groups = group_of(folder, folder.data.group)
     digests = content_digests(folder, failures)
@@ -218,9 +218,11 @@ def check_folder(
     trained = images[torch.tensor(train)]
     alike = pairs_alike(trained.pixels) if is_compared else torch.empty(0, 2, dtype=torch.long)
     names, place = folder.names, {name: row for row, name in enumerate(trained.names)}
-    ends = ((place[a], place[b]) for a, b in pairs["twins"])
+    ends = ((place[a], place[b]) for a, b in pairs["twins"] if {a, b} <= place.keys())
     twins = torch.tensor([max(pair) * len(train) + min(pair) for pair in ends], dtype=torch.long)
     alike = alike[~torch.isin(alike[:, 0] * len(train) + alike[:, 1], twins)]
+    labels = trained.labels[alike]
+    alike = alike[(labels[:, 0] == labels[:, 1]).int().argsort(stable=True)]  # two classes first
     pairs["alike"] = [(trained.names[a], trained.names[b]) for a, b in alike[:MOST_ALIKE].tolist()]
     held_out = [names[row] for row in [*test, *val]]
     pairs["groups"] = divided(held_out, [names[row] for row in train], groups)

@@ -96,6 +96,8 @@ def check(
     if leave_out is not None and found.left_out:
         with files.errors_name(leave_out):
             files.commit(leave_out, checked.corrections(found, leave_out).encode())
+    elif leave_out is not None:
+        say(f"{leave_out} is not written: there is nothing to leave out")
     following = command_after(folder, name, found, leave_out, against, fields)
     written = [path for path in (page, leave_out if found.left_out else None) if path]
     report = check_report(found, against)

@@ -23,6 +23,7 @@ from vitcli.core.metrics.linear_probe import HELD_OUT, cross_validated
 from vitcli.core.models.image_model import MappedModel
 from vitcli.core.spec import DataSpec
 from vitcli.runner.attn_map.overlay import OPACITY, map_scale
+from vitcli.runner.data.arrays import pixel_digests
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import read_corrections
 from vitcli.runner.data.find import own_path
@@ -100,10 +101,11 @@ def review_run(
         # By self-confidence (Northcutt et al. 2021, https://arxiv.org/abs/1911.00068)
         confidence = known[differing, part.labels[differing]]
         suspect = checked[differing[confidence.argsort(stable=True)]].tolist()
-        unseen = known.new_full((len(train), known.shape[1]), torch.nan)
+        unseen = known.new_full((len(train) + len(test), known.shape[1]), torch.nan)
         unseen[checked] = known
-    on_stage("training images that look the same", 0, 1)
-    pairs = _pairs(train, notes)
+    on_stage("images that look the same", 0, 1)
+    looked = together(train, test)
+    pairs = _pairs(looked, notes)
     model, method = found.model, None
     if isinstance(model, MappedModel) and model.has_attention_weights:
         batch = found.data.normalize(test.pixels[:1])
@@ -111,7 +113,7 @@ def review_run(
     errors = _doubts(found, test, shares, wrong[:SHOWN].tolist(), method)
     suspects = _doubts(found, train, unseen, suspect[:SHOWN], method)
     first = [] if pairs is None else pairs[:SHOWN].flatten().tolist()
-    copies = _doubts(found, train, unseen, first)
+    copies = _doubts(found, looked, unseen, first)
     numbers = {
         "num_errors": len(wrong),
         "num_suspects": len(suspect),
@@ -211,13 +213,16 @@ def _unseen_logits(found: TrainedRun, train: Images, notes: list[str], on_stage:
     return logits
 
 
-def _pairs(train: Images, notes: list[str]) -> Tensor | None:
+def _pairs(images: Images, notes: list[str]) -> Tensor | None:
     """Return equal images with different labels, (P, 2); None, and a note, for too many images."""
-    if len(train) ** 2 > MOST_PAIRS:
+    if len(images) ** 2 > MOST_PAIRS:
         most = int(MOST_PAIRS**0.5)
-        notes.append(f"More than {most:,} training images were not compared with each other.")
+        notes.append(f"More than {most:,} images were not compared with each other.")
         return None
-    pairs, labels = pairs_alike(train.pixels[:].cpu()).flip(1), train.labels.cpu()
+    pixels, labels, first = images.pixels[:].cpu(), images.labels.cpu(), dict[bytes, int]()
+    digests = enumerate(pixel_digests(pixels))  # flat pictures are not compared otherwise
+    equal = torch.tensor([(first.setdefault(digest, row), row) for row, digest in digests])
+    pairs = torch.cat([equal, pairs_alike(pixels).flip(1)]).unique(dim=0)
     return pairs[labels[pairs[:, 0]] != labels[pairs[:, 1]]]
 
 

@@ -1,7 +1,7 @@
 """What a picture file holds beyond one page of three colours with 8 bits, and what is not read."""
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -33,14 +33,16 @@ NOTES = {
     "channels": "not all channels are read of {count} with up to {most} in one page; " + REMEDY,
     "grey": "the 16-bit values of {count} reach {most:,} of 65,535, which leaves few of 256 levels;"
     " train with the white of the camera, such as -s data.levels={white}",
-    "black": "{count} are all black, because none of their values is above that of data.levels",
     "colour": "the 16-bit colours of {count} reach {most:,} of 65,535, which leaves few of 256"
     f" levels; {REMEDY}, and name their white (data.levels)",
 }
 """What a picture holds that is not read -> the note on it."""
-Seen = list[tuple[str, float]]
-"""A key of ``NOTES``, or white for what a file calls so, with a number, for each picture; the step
-of ``finer_values``; and the range, two levels that would read a refused picture."""
+DARK = NUM_LEVELS // 16
+"""Level, of 0 to 255, that no value of a picture which is far too dark is above."""
+Seen = list[tuple[str, float, *tuple[str, ...]]]
+"""A key of ``NOTES``, or white for what a file calls so, with a number and perhaps the name of the
+picture, for each picture; its high, the largest value, and top, the level which that becomes; the
+step of ``finer_values``; the range, two levels that would read a refused picture; and inverted."""
 
 
 class RefusedError(Exception):
@@ -111,15 +113,21 @@ def finer_values(values: np.ndarray, levels: tuple[float, float] | None) -> Seen
     return [("step", (white - black) / NUM_LEVELS)] if is_finer else []
 
 
-def note_on_levels(seen: Sequence[tuple[str, float]]) -> list[str]:
-    steps = [number for kind, number in seen if kind == "step"]
+def remarks_on(seen: Seen) -> list[str]:
+    """Return notes on how pictures are read, where nothing is wrong with that."""
+    steps = [number for kind, number, *_ in seen if kind == "step"]
     is_noted = any("data.levels" in fields for fields in notes_on(seen).values())
     note = (
         f"note: the values of {quantity(len(steps), 'picture')} become {NUM_LEVELS} levels from"
         f" black to white, so differences below {max(steps, default=0):.3g} vanish; a narrower"
         " range shows finer ones: -s 'data.levels=[BLACK,WHITE]'"
     )
-    return [note] if steps and not is_noted else []
+    inverted = sum(kind == "inverted" for kind, *_ in seen)
+    negative = (
+        f"note: in {quantity(inverted, 'picture')} 0 means white (TIFF, MinIsWhite), so the values"
+        " are inverted"
+    )
+    return [note] * bool(steps and not is_noted) + [negative] * bool(inverted)
 
 
 def describe_tiff(content: bytes) -> str:
@@ -136,10 +144,10 @@ def describe_tiff(content: bytes) -> str:
     return f"a TIFF page of {size} with {channels} of {values} cannot be read; {REMEDY}"
 
 
-def notes_on(seen: Iterable[tuple[str, float]]) -> dict[str, dict[str, Any]]:
+def notes_on(seen: Seen) -> dict[str, dict[str, Any]]:
     """Return notes on what pictures hold that is not read, with the fields that would read it."""
     numbers: dict[str, list[float]] = {}
-    for kind, number in seen:
+    for kind, number, *_ in seen:
         numbers.setdefault(kind, []).append(number)
     most = {kind: int(max(row)) for kind, row in numbers.items()}
     notes: dict[str, dict[str, Any]] = {}
@@ -154,12 +162,30 @@ def notes_on(seen: Iterable[tuple[str, float]]) -> dict[str, dict[str, Any]]:
         if most.get("pages", MOST_PAGES) < MOST_PAGES:
             fields["pages"] = {"data.channels": "pages"}
         notes[note] = fields.get(kind, {})
-    return notes
+    is_noted = most.get("grey", MAX_LEVEL) <= WHITES[-1]
+    return notes if is_noted else notes | _note_on_dark(seen)
 
 
-def next_fields(seen: Sequence[tuple[str, float]]) -> dict[str, Any]:
+def _note_on_dark(seen: Seen) -> dict[str, dict[str, Any]]:
+    highs = [(number, name) for kind, number, *name in seen if kind == "high"]
+    tops = [number for kind, number, *_ in seen if kind == "top"]
+    dark = [high for high, top in zip(highs, tops, strict=True) if top <= DARK]
+    if not dark:
+        return {}
+    high, names = max(dark)
+    white = next((white for white in (1, *WHITES) if high <= white < 16 * high), high)
+    note = (
+        f"note: nearly black: {len(dark):,} of {quantity(len(highs), 'picture')}, such as"
+        f" {names[0]}, with values up to {high:,.10g}, in the lowest sixteenth of the range from"
+        " black to white; save all pictures in one unit, or train with the range of these:"
+        f" -s data.levels={white if high > 0 else 'WHITE'}"
+    )
+    return {note: {"data.levels": white} if len(dark) == len(highs) and high > 0 else {}}
+
+
+def next_fields(seen: Seen) -> dict[str, Any]:
     """Return fields that would read more of pictures: levels for all refused ones, or of a note."""
-    limits = [number for kind, number in seen if kind == "range"]
+    limits = [number for kind, number, *_ in seen if kind == "range"]
     if not limits:
         return next(filter(None, notes_on(seen).values()), {})
     black, white = min(limits), max(limits)

@@ -32,8 +32,8 @@ from vitcli.runner.data.deep import (
     RefusedError,
     Seen,
     depth_fields,
-    note_on_levels,
     notes_on,
+    remarks_on,
 )
 from vitcli.runner.data.extras import images_by_class, read_extras
 from vitcli.runner.data.find import own_path
@@ -76,16 +76,19 @@ NUM_SHOWN = 3
 CONTENT = 16
 """Number of hexadecimal digits that tell a picture from others by its content."""
 SAME = {
-    "copies": ("test", "test pictures found in train, too; the test accuracy is too high"),
+    "copies": (("test",), "test pictures found in train, too; the test accuracy is too high"),
     "near": (
-        "test",
+        ("test",),
         "test pictures look like a training picture (turned, resized, cut or saved again); if they"
         " are the same, the test accuracy is too high",
     ),
-    "twins": ("train", "training pictures found in another class, too"),
-    "val": ("val", "validation pictures found in train or test, too; their accuracy is too high"),
+    "twins": (("train", "test", "val"), "pictures found in another class, too"),
+    "val": (
+        ("val",),
+        "validation pictures found in train or test, too; their accuracy is too high",
+    ),
 }
-"""Kind of a pair of pictures that look the same -> the split of the first, and what is wrong."""
+"""Kind of a pair of pictures that look the same -> the splits of the first, and what is wrong."""
 Pairs = dict[str, list[tuple[str, str]]]
 """Row of ``SAME`` -> the names of the pairs."""
 Digests = Sequence[tuple[bytes, str]]
@@ -219,7 +222,7 @@ def read_folder(
     arrays.require_memory(total, folder.in_chans, size)
     seen = Seen()
     images, failures = read_labelled(folder, size, folder.in_chans, on_message, seen)
-    for note in note_on_levels(seen):
+    for note in remarks_on(seen):
         on_message(note)
     unreadable = tuple(failures.values())
     if not spec.skip_bad:
@@ -378,7 +381,8 @@ def same_pictures(train: Images, test: Images, val: Images | None) -> Pairs:
     """Return the names of pairs of pictures that look the same, by their row of ``SAME``."""
     named = [*map(_digests, (test, train, val))]
     first, twins = dict[bytes, tuple[str, int]](), list[tuple[str, str]]()
-    for (digest, name), label in zip(named[1], train.labels.tolist(), strict=True):
+    labels = [label for part in (train, test, val) if part for label in part.labels.tolist()]
+    for (digest, name), label in zip([*named[1], *named[0], *named[2]], labels, strict=True):
         other, its_label = first.setdefault(digest, (name, label))
         if its_label != label:
             twins.append((name, other))
@@ -479,14 +483,15 @@ def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
         total = sum(map(len, parts)) + len(bad)
         what = f"{len(bad):,} of {total:,} pictures left out, because they cannot be read"
         notes.append(f"note: {what}:\n{listed(bad, NUM_SHOWN)}")
-    for row, (split, what) in SAME.items():
+    for row, (splits, what) in SAME.items():
         pairs = [
             f"{a} = {b}"
             for a, b in decoded.same.get(row, ())
             if {a, b} <= label.keys() and (row != "twins" or label[a] != label[b])
         ]
         if pairs:
-            count = f"{len(pairs):,} of {len(getattr(data, split)):,}"
+            total = sum(len(getattr(data, split) or ()) for split in splits)
+            count = f"{len(pairs):,} of {total:,}"
             has_more = row == "near" and "data check" in commands()
             more = "; 'vitcli data check' looks for more" if has_more else ""
             notes.append(f"note: {count} {what}{more}:\n{listed(pairs, NUM_SHOWN)}")

@@ -163,8 +163,6 @@ def _load(
         if len(pages) > 1 and data.page is None:
             seen.append(("pages", len(pages)))
         picture = _upright(image, content, data, seen)
-        if data.levels and is_wide(image) and not np.asarray(picture).any():
-            seen.append(("black", 0))
         return [picture.convert("L") if data.channels else picture], box
     pictures, of_pages = list[Image.Image](), Seen()
     pages = data.channels if isinstance(data.channels, tuple) else pages
@@ -177,7 +175,8 @@ def _load(
         if _upright_size(image) != whole:
             raise RefusedError(f"page {page} has another size than the first; save equal sizes")
         pictures.append(_upright(image, content, data, of_pages).convert("L"))
-    seen += dict(sorted(of_pages)).items()  # the largest number of each kind
+    most = {kind: (kind, number) for kind, number, *_ in sorted(of_pages)}
+    seen += most.values()
     return pictures, box
 
 
@@ -201,7 +200,12 @@ def _upright(image: Image.Image, content: Content, data: DataSpec, seen: Seen) -
     picture = _to_eight_bits(image, data.levels)
     is_deep = isinstance(content, bytes) and image.format == "PNG" and content[24] > 8
     seen += look_at(image, is_deep, data)
-    if is_inverted and image.mode.startswith("I;16"):  # Pillow inverts 8 bits itself
+    if is_wide(image):
+        seen.append(("high", np.asarray(image).max().item()))
+        seen.append(("top", np.asarray(picture).max().item()))
+    if is_inverted:
+        seen.append(("inverted", 1))
+    if is_inverted and is_wide(image):  # Pillow inverts 8 bits itself
         picture = ImageOps.invert(picture)
     return picture if turn is None else picture.transpose(turn)
 
@@ -240,7 +244,7 @@ def decode(
         if pixels.shape[2] != in_chans:
             raise RefusedError(f"has {quantity(len(images), 'page')}, but {in_chans} are needed")
         if seen is not None:
-            seen += facts
+            seen += [(kind, number, printable(name)) for kind, number, *_ in facts]
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     bars = (left, size[1] - width - left, top, size[0] - height - top)
     return F.pad(stretch_to_size(tensor, (height, width)), bars)[0]

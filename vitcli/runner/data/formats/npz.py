@@ -335,11 +335,15 @@ class ImageArray:
             if self.is_wide:
                 if seen is not None:
                     seen += [step for image in part for step in finer_values(image, levels)]
-                    seen += [] if levels else [("grey", image.max().item()) for image in part]
+                    highs = [image.max().item() for image in part]
+                    seen += [] if levels else [("grey", high) for high in highs]
+                    seen += [("high", high, str(self)) for high in highs]
                 try:
                     part = np.stack([scaled(image, levels) for image in part])
                 except RefusedError as error:
                     raise InputError(f"{self}: an image: {error}") from error
+                if seen is not None:
+                    seen += [("top", image.max().item()) for image in part]
             tensor = torch.from_numpy(np.ascontiguousarray(part))
             tensor = tensor[..., None] if tensor.ndim == 3 else tensor
             yield tensor.permute(0, 3, 1, 2) if self.is_last else tensor
