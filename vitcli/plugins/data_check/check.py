@@ -18,7 +18,13 @@ from vitcli.runner.data import picture_reader
 from vitcli.runner.data.arrays import Size, require_memory
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.contact_sheet import to_rgb
-from vitcli.runner.data.corrections import CORRECTIONS
+from vitcli.runner.data.corrections import (
+    CORRECTIONS,
+    corrections_file,
+    describe_corrections,
+    read_corrections,
+    relabelled,
+)
 from vitcli.runner.data.deep import Seen, next_fields, note_on_levels, notes_on
 from vitcli.runner.data.extras import images_by_class
 from vitcli.runner.data.folds import keep_sides
@@ -30,10 +36,10 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import typed_changes
 from vitcli.runner.files import require_replaceable
 from vitcli.runner.report.pages import data_uri, render
-from vitcli.runner.report.tables import to_csv
+from vitcli.runner.report.tables import csv_lines, to_csv
 from vitcli.runner.run.folder import find_run
 from vitcli.runner.run.split import Sides, read_sides
-from vitcli.runner.text import Listener, ignore_message, listed, printable
+from vitcli.runner.text import Listener, composed, ignore_message, listed, printable
 
 MOST_SHOWN, MOST_ALIKE = 100, 1_000_000
 """Number of pairs of a kind on the page, and in the report: more do not fit into memory."""
@@ -81,6 +87,8 @@ class FolderCheck:
     """Number of pairs of training pictures that look alike beside ``pairs``."""
     known: Mapping[str, str]
     """Name -> the side of a picture that the run of --against knows."""
+    groups: Mapping[str, str]
+    """Name -> the group of a picture that is in one."""
 
     @property
     def sides(self) -> list[tuple[str, str, str | None]]:
@@ -184,6 +192,7 @@ def check_folder(
     for note in note_on_levels(seen):
         on_message(note)
     groups = group_of(folder, folder.data.group)
+    corrections = read_corrections(folder.data.corrections, folder)
     digests = content_digests(folder, failures)
     fields = _fields_needed(folder, size, seen)
     try:
@@ -207,6 +216,13 @@ def check_folder(
         train = sorted({*rows} - {*test})
         pairs = picture_reader.same_pictures(*picture_reader.parts_of(images, train, test, val))
         unlinked = []
+    if corrections:
+        on_message(describe_corrections(corrections, folder.data.corrections, folder))
+        images = relabelled(replace(images, extra=folder.extra), corrections)
+        folder = replace(folder, labels=images.labels.tolist(), extra=images.extra)
+        out = {row for row, name in enumerate(images.names) if corrections.get(name, 0) is None}
+        train, test, val = ([n for n in rows if n not in out] for rows in (train, test, val))
+        pairs = picture_reader.same_pictures(*picture_reader.parts_of(images, train, test, val))
     if len({height / width for height, width in sizes}) > 1:
         whole = replace(folder, data=folder.data.model_copy(update={"fit": "stretch"}))
         stretched, _ = picture_reader.read_labelled(whole, size, folder.in_chans, on_message)
@@ -240,6 +256,7 @@ def check_folder(
         is_compared=is_compared,
         num_unlisted=max(0, len(alike) - MOST_ALIKE),
         known=known,
+        groups=groups,
     )
 
 
@@ -299,4 +316,8 @@ def _thumbnail(check: FolderCheck, row: int) -> str:
 
 
 def corrections(check: FolderCheck) -> str:
-    return to_csv([CORRECTIONS, *([name, ""] for name in check.left_out)])
+    """Return the file of --leave-out, which holds the corrections that were made already, too."""
+    file, out = check.folder.data.corrections, {composed(name): name for name in check.left_out}
+    lines = csv_lines(corrections_file(file, check.folder), CORRECTIONS) if file else ()
+    made = [[name, label] for _, name, label in lines if composed(name) not in out]
+    return to_csv([CORRECTIONS, *made, *([name, ""] for name in out.values())])
