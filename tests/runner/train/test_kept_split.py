@@ -126,7 +126,7 @@ def test_groups_and_corrections_of_the_run_stay_unless_others_are_typed(photos):
     shutil.copytree(photos, "moved")
     talk = train("moved", "new", "--init", "better", "--dry-run")
     assert "to use them: -s data.corrections=wrong.csv" in talk
-    assert r"data.group is that of better: -s 'data.group=20-(\d+)\.'" in talk
+    assert "data.group is that of better: -s 'data.group=" in talk
     same, other = (vitcli("runs", "diff", "better", name)[1] for name in ("next", "typed"))
     assert ("labels of test pictures" in same, "labels of test pictures" in other) == (False, True)
 
