@@ -9,7 +9,7 @@ from vitcli.cli.console import say
 from vitcli.runner.errors import ConfigError
 
 if TYPE_CHECKING:
-    from vitcli.core.spec import TrainSpec
+    from vitcli.core.spec import DataSpec, TrainSpec
     from vitcli.runner.experiment.config import Experiment
     from vitcli.runner.run.folder import RunDir
 
@@ -34,10 +34,11 @@ def adopt_model(
 
     An experiment that starts from weights itself takes model, size of the pictures and
     normalisation from those of ``--init``, and for own pictures how files are read, unless they are
-    set in the command. Published weights, such as ``timm:NAME``, are a model and no run.
+    set in the command. Any experiment takes the groups and corrections of the run, as
+    ``adopt_fields`` says. Published weights, such as ``timm:NAME``, are a model and no run.
     """
     from vitcli.core.spec import FAMILIES
-    from vitcli.core.spec.data import READ_FIELDS
+    from vitcli.core.spec.data import LABEL_FIELDS, READ_FIELDS
     from vitcli.runner.data.find import own_path
     from vitcli.runner.experiment.config import STATISTICS, load_experiment
     from vitcli.runner.experiment.family import split_published
@@ -60,6 +61,7 @@ def adopt_model(
     source = find_run(asked)
     base, theirs = load_experiment(name, others, options).spec, source.spec()
     taken: dict[str, Any] = {"train.init": source.name}
+    taken |= adopt_fields(LABEL_FIELDS, base.data, source, changes)
     if base.train.init in (None, source.name):
         return taken | others, source
     are_own = own_path(base.data.name) and own_path(theirs.data.name)
@@ -72,6 +74,34 @@ def adopt_model(
         height, width = theirs.model.img_size or (0, 0)
         say(f"the model is that of {source.name}: {theirs.model.family}, {height}x{width} pixels")
     return taken | others, source
+
+
+def adopt_fields(
+    names: Sequence[str], data: "DataSpec", source: "RunDir", changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the fields ``names`` of the run whose pictures keep their sides, and say them.
+
+    Both have own pictures, and neither ``data`` nor ``changes`` sets them. Corrections name files,
+    so those of another folder are left out.
+    """
+    from vitcli.runner.data.find import own_path
+    from vitcli.runner.experiment.config import typed_changes
+    from vitcli.runner.run.split import learned_run
+
+    run, taken = learned_run(source) or source, dict[str, Any]()
+    theirs = run.spec().data
+    here, there = own_path(data.name), own_path(theirs.name)
+    for name in names if here and there else ():
+        field, value = f"data.{name}", getattr(theirs, name)
+        if value is None or field in changes or getattr(data, name) is not None:
+            continue
+        typed = shlex.join(typed_changes({field: value}))
+        if name == "corrections" and here.resolve() != there.resolve():
+            say(f"note: without the {name} of {run.name}, for {theirs.name}; to use them: {typed}")
+        else:
+            say(f"{field} is that of {run.name}: {typed}; to use none: -s {field}=null")
+            taken[field] = value
+    return taken
 
 
 def shorten_pretraining(

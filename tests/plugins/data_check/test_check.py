@@ -331,6 +331,28 @@ def test_test_pictures_that_the_run_was_trained_on_are_a_problem_and_are_left_ou
     assert "3 pictures left out" in talk
 
 
+def test_a_check_reads_the_corrections_and_groups_that_are_typed_or_of_the_run(flawed):
+    typed = ("-s", "data.corrections=c.csv", "-s", "data.group=([a-z0-9]+)[.]")
+    made = "neu/twin.png,alt\ntrain/neu/mirror.webp,\n"
+    Path("c.csv").write_text(f"file,label\ntrain/{made}")
+    (flawed / "train" / "alt" / "damaged.jpg").unlink()
+    out = vitcli("check", str(flawed), "--json", *typed, "--leave-out", "all.csv")[1]
+    found = json.loads(out)
+    assert found["notes"][-1].startswith("13 groups: 'train0' (2 pictures), 'train10' (2 pictures)")
+    assert not [row for row in found["pairs"] if row["kind"] == "twins"]
+    assert {row["class"]: row["train"] for row in found["classes"]} == {"alt": 7, "neu": 6}
+    assert made in Path("all.csv").read_text()
+    assert found["next"][0].count("data.corrections=") == 1
+    model = "model: {patch_size: 4, embed_dim: 16, depth: 1, num_heads: 2}"
+    Path("tiny.yaml").write_text(f"{model}\ntrain: {{epochs: 1}}\n")
+    words = ("--data", f"imagefolder:{flawed}", "--name", "run", "--allow-leaks", *typed)
+    said(0, "train", "tiny.yaml", *words)
+    again = json.loads(vitcli("check", str(flawed), "--json", "--against", "run")[1])
+    assert [again[key] for key in ("pairs", "notes")] == [found[key] for key in ("pairs", "notes")]
+    words = shlex.split(again["next"][0])
+    assert parse_sets(words[words.index("-s") + 1 :: 2][:2]) == parse_sets([typed[3], typed[1]])
+
+
 def test_a_run_that_does_not_say_its_pictures_is_refused(pictures, trained):
     Path("runs/old/split.json").unlink()
     silent = "does not say which pictures"

@@ -180,6 +180,7 @@ MISTAKES = [
     (TWO % "b: {seed: 3}", "a variant cannot change 'seed'"),
     (TWO % "table.TEX: {model.depth: 1}", "becomes a folder"),
     (f"data: {{name: npz:x}}\n{TWO % 'b: {data.corrections: c.csv}'}", "differs"),
+    (f"data: {{name: npz:x}}\n{TWO % 'b: {data.levels: 4095}'}", "data.levels differs"),
     ("seeds: [1, 2, 1]", "seed 1 appears twice"),
     ("tune: {optim.lr: [0.1]}", "validation split"),
     ("data: {val_split: 9}\ntune: {optim.lr: [0.1, 0.1]}", "appears twice"),

@@ -110,6 +110,27 @@ def test_old_pictures_stay_in_their_split_and_new_ones_are_divided(photos, betwe
     assert {content: sides("alone")[content] for content in old} != old, "else it proves nothing"
 
 
+def test_groups_and_corrections_of_the_run_stay_unless_others_are_typed(photos):
+    made = "file,label\ncat/20-0.png,dog\ncat/20-1.png,\n"
+    Path("wrong.csv").write_text(made)
+    group = ("-s", r"data.group=20-(\d+)\.")
+    train("photos", "better", *group, "-s", "data.corrections=wrong.csv")
+    talk = train("photos", "next", "--init", "better")
+    assert "1 label corrected, 1 picture left out (wrong.csv)" in talk
+    data = RunDir(Path("runs/next")).spec().data
+    assert (data.group, data.corrections) == (r"20-(\d+)\.", "wrong.csv")
+    unset = ("-s", "data.group=null", "-s", "data.corrections=null")
+    talk = train("photos", "typed", "--init", "better", *unset)
+    assert "corrected" not in talk
+    assert "data.group" not in talk
+    shutil.copytree(photos, "moved")
+    talk = train("moved", "new", "--init", "better", "--dry-run")
+    assert "to use them: -s data.corrections=wrong.csv" in talk
+    assert "data.group is that of better: -s 'data.group=" in talk
+    same, other = (vitcli("runs", "diff", "better", name)[1] for name in ("next", "typed"))
+    assert ("labels of test pictures" in same, "labels of test pictures" in other) == (False, True)
+
+
 def test_pictures_of_the_run_that_are_not_here_are_counted(photos):
     for path in sorted(Path(shutil.copytree(photos, "new")).rglob("*.png"))[:3]:
         path.unlink()

@@ -186,6 +186,10 @@ DEPTH_FIELDS = ("page", "channels", "levels")
 """Fields that say which values of a picture file become which pixels."""
 READ_FIELDS = ("fit", *DEPTH_FIELDS)
 """Fields that say how own pictures are read, whatever their labels are."""
+LABEL_FIELDS = ("group", "corrections")
+"""Fields that say which own pictures stay together, have another label, or are left out."""
+OWN_FIELDS = (*READ_FIELDS, *LABEL_FIELDS)
+"""Fields that describe own pictures: others would read other pictures, labels or groups."""
 
 
 MOST_PAGES = 64
@@ -260,8 +264,8 @@ class DataSpec(Spec):
 
     @model_validator(mode="after")
     def _check_own_pictures(self) -> Self:
-        own = ("skip_bad", "allow_leaks", "corrections", "fit", "group")
-        for field in (*own, *DEPTH_FIELDS) if self.name in DATA_SETS else ():
+        own = ("skip_bad", "allow_leaks", *OWN_FIELDS)
+        for field in own if self.name in DATA_SETS else ():
             if getattr(self, field) != type(self).model_fields[field].default:
                 raise ValueError(
                     f"{field} is for your own pictures ({list_own()}), not {self.name}"

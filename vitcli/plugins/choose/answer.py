@@ -10,7 +10,7 @@ from torch import nn
 
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.spec import DataSpec
-from vitcli.core.spec.data import DEPTH_FIELDS
+from vitcli.core.spec.data import DEPTH_FIELDS, OWN_FIELDS
 from vitcli.plugin import commands
 from vitcli.plugins.choose.choose import Groups, Pictures, Probed, divide_pictures, error_of, probe
 from vitcli.plugins.choose.curve import extrapolate, groups_needed, learning_curve
@@ -32,10 +32,7 @@ from vitcli.runner.text import Listener, interval, percent, printable, quantity,
 FOLDS, FEWEST_FOLDS = 5, 3
 LEARNED = "it, or a run before it, learned from these images, so its accuracy would be too high"
 UNKNOWN = "does not say which pictures it learned from; if these, its accuracy is too high"
-TAKEN = (
-    *("name", "fit", "skip_bad", "allow_leaks", "corrections", "group", "folds"),
-    *DEPTH_FIELDS,
-)
+TAKEN = ("name", "skip_bad", "allow_leaks", "folds", *OWN_FIELDS)
 """Fields of ``data`` that the command takes; a model brings the others."""
 
 

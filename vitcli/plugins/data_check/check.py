@@ -18,7 +18,13 @@ from vitcli.runner.data import picture_reader
 from vitcli.runner.data.arrays import Size, require_memory
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.contact_sheet import to_rgb
-from vitcli.runner.data.corrections import CORRECTIONS
+from vitcli.runner.data.corrections import (
+    CORRECTIONS,
+    corrections_file,
+    describe_corrections,
+    read_corrections,
+    relabelled,
+)
 from vitcli.runner.data.deep import Seen, next_fields, notes_on, remarks_on
 from vitcli.runner.data.extras import images_by_class
 from vitcli.runner.data.folds import keep_sides
@@ -33,7 +39,7 @@ from vitcli.runner.report.pages import data_uri, render
 from vitcli.runner.report.tables import csv_lines, to_csv
 from vitcli.runner.run.folder import find_run
 from vitcli.runner.run.split import Sides, read_sides
-from vitcli.runner.text import Listener, ignore_message, listed, printable, quantity
+from vitcli.runner.text import Listener, composed, ignore_message, listed, printable, quantity
 
 MOST_SHOWN, MOST_ALIKE = 100, 1_000_000
 """Number of pairs of a kind on the page, and in the report: more do not fit into memory."""
@@ -81,6 +87,8 @@ class FolderCheck:
     """Number of pairs of training pictures that look alike beside ``pairs``."""
     known: Mapping[str, str]
     """Name -> the side of a picture that the run of --against knows."""
+    groups: Mapping[str, str]
+    """Name -> the group of a picture that is in one."""
 
     @property
     def sides(self) -> list[tuple[str, str, str | None]]:
@@ -184,6 +192,7 @@ def check_folder(
     for note in remarks_on(seen):
         on_message(note)
     groups = group_of(folder, folder.data.group)
+    corrections = read_corrections(folder.data.corrections, folder)
     digests = content_digests(folder, failures)
     fields = _fields_needed(folder, size, seen)
     try:
@@ -207,6 +216,13 @@ def check_folder(
         train = sorted({*rows} - {*test})
         pairs = picture_reader.same_pictures(*picture_reader.parts_of(images, train, test, val))
         unlinked = []
+    if corrections:
+        on_message(describe_corrections(corrections, folder.data.corrections, folder))
+        images = relabelled(replace(images, extra=folder.extra), corrections)
+        folder = replace(folder, labels=images.labels.tolist(), extra=images.extra)
+        out = {row for row, name in enumerate(images.names) if corrections.get(name, 0) is None}
+        train, test, val = ([n for n in rows if n not in out] for rows in (train, test, val))
+        pairs = picture_reader.same_pictures(*picture_reader.parts_of(images, train, test, val))
     if len({height / width for height, width in sizes}) > 1:
         whole = replace(folder, data=folder.data.model_copy(update={"fit": "stretch"}))
         stretched, _ = picture_reader.read_labelled(whole, size, folder.in_chans, on_message)
@@ -242,6 +258,7 @@ def check_folder(
         is_compared=is_compared,
         num_unlisted=max(0, len(alike) - MOST_ALIKE),
         known=known,
+        groups=groups,
     )
 
 
@@ -300,11 +317,17 @@ def _thumbnail(check: FolderCheck, row: int) -> str:
         return data_uri("jpeg", file.getvalue())
 
 
-def corrections(check: FolderCheck, file: Path) -> str:
-    """Return the list of copies; refuse to replace one that leaves out others, too."""
-    chosen = csv_lines(file, CORRECTIONS) if file.exists() and file.stat().st_size else ()
-    names = {name for _, name, _ in chosen} & {*check.folder.names} - {*check.left_out}
-    if names:
+def corrections(check: FolderCheck, path: Path) -> str:
+    """Return the file of --leave-out, which holds the corrections that were made already, too.
+
+    A file that leaves out other pictures is not replaced.
+    """
+    given, out = check.folder.data.corrections, {composed(name): name for name in check.left_out}
+    lines = csv_lines(corrections_file(given, check.folder), CORRECTIONS) if given else ()
+    made = [[name, label] for _, name, label in lines if composed(name) not in out]
+    known = {*check.left_out, *(name for name, _ in made)}
+    chosen = csv_lines(path, CORRECTIONS) if path.exists() and path.stat().st_size else ()
+    if names := {name for _, name, _ in chosen} & {*check.folder.names} - known:
         what = f"leaves out {quantity(len(names), 'picture')} more, such as {min(names)!r}"
-        raise ConfigError(f"--leave-out {file}: the file {what}; name another one, and join them")
-    return to_csv([CORRECTIONS, *([name, ""] for name in check.left_out)])
+        raise ConfigError(f"--leave-out {path}: the file {what}; name another one, and join them")
+    return to_csv([CORRECTIONS, *made, *([name, ""] for name in out.values())])

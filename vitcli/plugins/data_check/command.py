@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from vitcli.cli import complete
+from vitcli.cli.chosen import adopt_fields
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.data import class_counts, size_of
 from vitcli.cli.options import Format, Sets, SkipBad, with_code, with_example
 from vitcli.runner.errors import CheckError, ConfigError
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, facts_of, hidden
-from vitcli.runner.text import quantity
+from vitcli.runner.text import printable, quantity
 
 if TYPE_CHECKING:
     from vitcli.plugins.data_check.check import FolderCheck
 
-NUM_LISTED = 20
+NUM_LISTED, MOST_GROUPS = 20, 5
 SEEN = "Held-out pictures that the run was trained on"
-FIELDS = ("page", "channels", "levels", "group")
-"""Fields of ``data`` that a check takes."""
 
 
 @with_example("vitcli data check pictures --page check.html --leave-out copies.csv")
@@ -70,11 +69,13 @@ def check(
     again. With --against, also test pictures that the run was trained on. If there are some, the
     exit code is 6.
     """
+    from vitcli.core.spec.data import DEPTH_FIELDS, LABEL_FIELDS
     from vitcli.plugins.data_check import check as checked
     from vitcli.runner import files
     from vitcli.runner.data.find import check_name, own_path
     from vitcli.runner.data.picture_reader import list_pictures, read_as
     from vitcli.runner.experiment.config import load_experiment, parse_sets
+    from vitcli.runner.run.folder import find_run
 
     for path in filter(None, (page, leave_out)):
         files.require_folder(path)
@@ -83,12 +84,14 @@ def check(
         check_name(folder, takes_code=True)
     name = folder if own_path(folder) else f"imagefolder:{folder}"
     kept = {} if against is None else checked.sides_of(against)
-    fields = parse_sets(changes)
-    if strange := sorted(fields.keys() - {f"data.{field}" for field in FIELDS}):
-        raise ConfigError(f"-s {strange[0]}: data check takes data.{', data.'.join(FIELDS)}")
-    spec = load_experiment(
-        "finetune", {"data.name": name, "data.skip_bad": skip_bad, **fields}
-    ).spec.data
+    fields, taken = parse_sets(changes), (*DEPTH_FIELDS, *LABEL_FIELDS)
+    if strange := sorted(fields.keys() - {f"data.{field}" for field in taken}):
+        raise ConfigError(f"-s {strange[0]}: data check takes data.{', data.'.join(taken)}")
+    given = {"data.name": name, "data.skip_bad": skip_bad}
+    spec = load_experiment("finetune", given | fields).spec.data
+    if against is not None:
+        fields = adopt_fields(taken, spec, find_run(against), fields) | fields
+        spec = load_experiment("finetune", given | fields).spec.data
     found = checked.check_folder(read_as(spec, list_pictures(name)), say, kept)
     if page is not None:
         with files.errors_name(page):
@@ -118,19 +121,20 @@ def command_after(
     from vitcli.runner.data.extras import column_of
     from vitcli.runner.experiment.config import typed_changes, typed_command
 
-    changes = typed_changes({**fields, **found.fields})
+    changes = {**fields, **found.fields}
     more = ["--against", against] if against else []
     more += ["--skip-bad"] if found.folder.data.skip_bad else []
     if found.fields or (found.left_out and leave_out is None):
         left = [] if found.fields else ["--leave-out", "copies.csv"]
-        return shlex.join([*typed_command("data check", folder, *left), *changes, *more])
+        words = typed_command("data check", folder, *left)
+        return shlex.join([*words, *typed_changes(changes), *more])
     column = column_of(found.folder.extra)
     preset = "finetune" if found.folder.in_chans in (1, 3) and not column else "quickstart"
-    words = [*typed_command("train", preset, "--data", name), *changes]
-    words += typed_changes({"task.name": column.task}) if column else []
+    changes |= {"task.name": column.task} if column else {}
+    changes |= {"data.corrections": str(leave_out)} if found.left_out else {}
+    words = [*typed_command("train", preset, "--data", name), *typed_changes(changes)]
     words += ["--init", against] if against else []
     words += ["--skip-bad"] if found.unreadable else []
-    words += typed_changes({"data.corrections": str(leave_out)}) if found.left_out else []
     words += ["--allow-leaks"] if found.leaks else []
     return shlex.join(words)
 
@@ -175,6 +179,14 @@ def check_report(found: "FolderCheck", against: str | None) -> Report:
         sides = parts_of(found.images, found.train, found.test, [])[:2]
         on_fifth = notes_on_fifth(found.folder.class_names, *sides, found.unlinked)
         notes |= dict.fromkeys(on_fifth, True)
+    if found.groups:
+        sizes_of_groups = Counter(found.groups.values()).most_common()
+        first = ", ".join(
+            f"{printable(group)!r} ({quantity(n, 'picture')})"
+            for group, n in sizes_of_groups[:MOST_GROUPS]
+        )
+        more = ", ..." if len(sizes_of_groups) > MOST_GROUPS else ""
+        notes[f"{quantity(len(sizes_of_groups), 'group')}: {first}{more}"] = True
     sizes = [{"height": h, "width": w, "pictures": n} for (h, w), n in found.sizes.most_common()]
     return Report(
         facts=[

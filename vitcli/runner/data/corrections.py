@@ -16,7 +16,7 @@ from vitcli.runner.data.labels import same_class
 from vitcli.runner.data.listing import PictureFolder
 from vitcli.runner.errors import InputError
 from vitcli.runner.report.tables import csv_lines
-from vitcli.runner.text import composed, did_you_mean, printable
+from vitcli.runner.text import composed, did_you_mean, printable, quantity
 
 CORRECTIONS = ["file", "label"]
 """The columns of the file. A path is relative to the folder of the pictures."""
@@ -98,8 +98,22 @@ def apply_corrections(data: DataSet, corrections: Corrections) -> DataSet:
     return replace(arranged(data.class_names, train, test, val=val), contents=data.contents)
 
 
+def describe_corrections(corrections: Corrections, file: str | None, folder: PictureFolder) -> str:
+    num_out = sum(label is None for label in corrections.values())
+    changed = quantity(len(corrections) - num_out, "label")
+    out = quantity(num_out, "picture")
+    where = printable(corrections_file(str(file), folder))
+    return f"{printable(folder.root)}: {changed} corrected, {out} left out ({where})"
+
+
 def _corrected(images: Images, corrections: Corrections) -> Images:
-    labels = list[int | None]()
+    kept = [row for row, name in enumerate(images.names) if corrections.get(name, 0) is not None]
+    return relabelled(images, corrections)[torch.tensor(kept, dtype=torch.long)]
+
+
+def relabelled(images: Images, corrections: Corrections) -> Images:
+    """Return images with their corrected labels; -1 for those that are left out."""
+    labels = list[int]()
     extra = {kind: numbers.clone() for kind, numbers in images.extra.items()}
     for row, (name, label) in enumerate(zip(images.names, images.labels.tolist(), strict=True)):
         correction = corrections.get(name, label)
@@ -107,7 +121,5 @@ def _corrected(images: Images, corrections: Corrections) -> Images:
             for numbers in extra.values():
                 numbers[row] = correction
             correction = label
-        labels.append(correction)
-    kept = torch.tensor([row for row, label in enumerate(labels) if label is not None])
-    changed = torch.tensor([-1 if label is None else label for label in labels])
-    return Images(images.pixels, changed, extra, images.names)[kept.long()]
+        labels.append(-1 if correction is None else correction)
+    return Images(images.pixels, torch.tensor(labels, dtype=torch.long), extra, images.names)

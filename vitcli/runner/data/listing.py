@@ -120,7 +120,10 @@ def group_of(folder: PictureFolder, pattern: str | None) -> Mapping[str, str]:
         split, _, inner = name.partition("/")
         match = re.search(pattern, inner if inner and split_of(split) else name)
         if match is None:
-            raise InputError(f"data.group: {quoted(pattern)} does not match {printable(name)!r}")
+            raise InputError(
+                f"data.group: {quoted(pattern)} does not match {printable(name)!r}; change it, or"
+                " use none: -s data.group=null"
+            )
         groups[name] = "\n".join(match.groups("")) if match.re.groups else match[0]
     return groups
 

@@ -27,7 +27,7 @@ from vitcli.plugin import commands, load_target
 from vitcli.runner.data import arrays
 from vitcli.runner.data.cache import Decoded, array_file, load_or_build
 from vitcli.runner.data.catalogue import IN_CHANS, DataInfo
-from vitcli.runner.data.corrections import apply_corrections, corrections_file, read_corrections
+from vitcli.runner.data.corrections import apply_corrections, describe_corrections, read_corrections
 from vitcli.runner.data.deep import (
     RefusedError,
     Seen,
@@ -536,11 +536,7 @@ def read_own(
         data = apply_corrections(data, corrections)
         copies = _copies(*map(_digests, (data.test, data.train, data.val)))  # others may be left
         decoded = replace(decoded, same={**decoded.same, **copies})
-        num_out = sum(label is None for label in corrections.values())
-        changed = quantity(len(corrections) - num_out, "label")
-        out = quantity(num_out, "picture")
-        file = corrections_file(str(spec.corrections), folder)
-        on_message(f"{where}: {changed} corrected, {out} left out ({printable(file)})")
+        on_message(describe_corrections(corrections, spec.corrections, folder))
     if spec.resize is None:
         height, width = data.img_size
         on_message(f"{where}: read at {height}x{width}; another size: -s data.resize=N")

@@ -61,17 +61,28 @@ def compare_runs(one: RunRecord, other: RunRecord) -> dict[str, dict[str, Change
 
 
 def describe_tests(records: Sequence[RunRecord]) -> list[str]:
-    """Return a note on two runs that were measured on other test pictures, by their split.json."""
+    """Return notes on two runs that were measured on other test pictures, or by other labels.
+
+    The pictures are those of their split.json. Nothing of a run says which of its labels are
+    corrected, so the file of corrections decides, or that the same one led to other data.
+    """
     known = [read_sides(record.folder) for record in records]
     one, other = ({name for name, side in (s or {}).items() if side == "test"} for s in known)
+    a, b = (record.setting("data.corrections") for record in records)
+    has_other = one == other and records[0].data_hash != records[1].data_hash
+    labels = (
+        "note: the labels of test pictures may differ, and with them the scores: data.corrections"
+        f" is {a or 'unset'}, and {b or 'unset'}{', with other data' if a == b else ''}"
+    )
+    notes = [labels] if a != b or (a and has_other) else []
     if None in known or one == other:
-        return []
+        return notes
     counts = [
         f"{quantity(len(tested), 'picture')} of {record.setting('model.num_classes')} classes"
         for tested, record in zip((one, other), records, strict=True)
     ]
     shared = f"{' and '.join(counts)}, of which {len(one & other):,} are the same"
-    return [f"note: the test scores are of different test pictures: {shared}"]
+    return [f"note: the test scores are of different test pictures: {shared}", *notes]
 
 
 HIDDEN = ("seed", "data.name", "code", TEACHER_WEIGHTS)

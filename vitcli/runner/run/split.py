@@ -63,12 +63,15 @@ def labelled_runs(run: RunDir) -> Iterator[RunDir | None]:
             return
 
 
-def learned_sides(source: RunDir) -> Sides:
-    """Return the sides of the own pictures whose labels a run, or one before it, learned.
+def learned_run(source: RunDir) -> RunDir | None:
+    """Return the latest run, of a run and those before it, that says which own pictures it learned.
 
-    The latest run that says so decides, because it knows those of the runs before it, too.
+    It knows those of the runs before it, too.
     """
-    for run in labelled_runs(source):
-        if run and (sides := read_sides(run)) is not None:
-            return sides
-    return {}
+    return next((r for r in labelled_runs(source) if r and read_sides(r) is not None), None)
+
+
+def learned_sides(source: RunDir) -> Sides:
+    """Return the sides of the own pictures whose labels a run, or one before it, learned."""
+    run = learned_run(source)
+    return (run and read_sides(run)) or {}

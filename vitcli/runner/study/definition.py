@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from vitcli.core.spec import ExperimentSpec, Spec
+from vitcli.core.spec.data import OWN_FIELDS
 from vitcli.core.spec.task import TASKS
 from vitcli.plugin import load_target
 from vitcli.runner.errors import ConfigError, UserError
@@ -64,7 +65,7 @@ MORE_EVALUATIONS = (
 NEUTRAL = {f"train.{name}" for name in ("precision", "compile", "grad_checkpointing", "eval_every")}
 """Fields that may differ from those of the reference's experiment in the same setting."""
 EPOCHS = "train.epochs"
-SPLITS = ("name", "resize", "fit", "val_split", "folds", "skip_bad", "corrections", "group")
+SPLITS = ("name", "resize", "val_split", "folds", "skip_bad", *OWN_FIELDS)
 """Fields of ``data`` that decide the images of the splits; all variants share them."""
 MAX_SETTINGS = 100
 MAX_SEED = 2**31 - 1
