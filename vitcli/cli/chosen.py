@@ -91,7 +91,9 @@ def adopt_fields(
     run, taken = learned_run(source) or source, dict[str, Any]()
     theirs = run.spec().data
     here, there = own_path(data.name), own_path(theirs.name)
-    for name in names if here and there else ():
+    if not (here and there):
+        return taken
+    for name in names:
         field, value = f"data.{name}", getattr(theirs, name)
         if value is None or field in changes or getattr(data, name) is not None:
             continue
