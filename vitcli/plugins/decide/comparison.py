@@ -227,12 +227,11 @@ def refuse_other_precision(pairs: Comparison, options: Options) -> None:
     from vitcli.runner.machine.device import name_precision, pick_device
 
     device = pick_device(options.device)
-    ours, theirs = (name_precision(spec.train.precision, device) for spec in pairs.specs)
-    if ours != theirs:
-        raise ConfigError(
-            f"{pairs.idea.name}: both sides need the same train.precision, not {ours} and {theirs}"
-        )
-    pairs.campaign.with_result(ours, "", {})
+    used = {name_precision(spec.train.precision, device) for spec in pairs.specs}
+    if len(used) > 1:
+        both = " and ".join(sorted(used))
+        raise ConfigError(f"{pairs.idea.name}: both sides need one train.precision, not {both}")
+    pairs.campaign.with_result(*used, "", {})
 
 
 def compare(pairs: Comparison, options: Options, on_event: OnEvent) -> None:

@@ -55,8 +55,7 @@ def decide(
             f"{CALL}: numbers are differences, each the score of the change minus that of the"
             " best; leave out 'against' and 'folder'"
         )
-    kinds = Iterator | MutableSequence | ValuesView
-    values = [*change] if isinstance(change, kinds) else change
+    values = [*change] if isinstance(change, Iterator | MutableSequence | ValuesView) else change
     numbers = checked(Numbers, given | {"differences": plain(values, CALL)})
     if 0 < max(map(abs, numbers.differences), default=0) < SMALL:
         raise ConfigError(f"{CALL}: all differences are below {SMALL:g}; write a smaller unit")
