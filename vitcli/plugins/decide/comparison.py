@@ -227,11 +227,11 @@ def refuse_other_precision(pairs: Comparison, options: Options) -> None:
     from vitcli.runner.machine.device import name_precision, pick_device
 
     device = pick_device(options.device)
-    used = {name_precision(spec.train.precision, device) for spec in pairs.specs}
-    if len(used) > 1:
-        both = " and ".join(sorted(used))
+    used, *others = sorted({name_precision(each.train.precision, device) for each in pairs.specs})
+    if others:
+        both = f"{used} and {others[0]}"
         raise ConfigError(f"{pairs.idea.name}: both sides need one train.precision, not {both}")
-    pairs.campaign.with_result(*used, "", {})
+    pairs.campaign.with_result(used, "", {})
 
 
 def compare(pairs: Comparison, options: Options, on_event: OnEvent) -> None:
