@@ -237,6 +237,10 @@ def test_arrays_are_a_data_set(pictures):
     vitcli.data_set((dark, labels), (dark[:3], labels[:3]), on_message=said.append)
     assert "leaves few of 256 levels; scale them: (images * (255 / 4095)).round()" in said[0]
     assert said[1:] == ["note: 3 test images found in train, too; the test accuracy is too high"]
+    dark[1:] *= 16
+    vitcli.data_set((dark, labels), (dark[1:] + 1, labels[1:]), on_message=said.append)
+    assert "nearly black: 1 of 39 pictures" in said[2]
+    assert said[2].endswith("black to white; give all images one unit")
 
 
 def test_the_curve_of_a_run_of_arrays_is_that_of_their_validation_images(here, mine):

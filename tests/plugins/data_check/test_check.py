@@ -192,6 +192,16 @@ def test_one_range_reads_all_pictures_and_is_named(pictures, kind, dark, bright,
     assert shlex.join(["-s", *fields]) in talk
 
 
+def test_a_dark_picture_beside_others_is_told_and_is_no_problem(pictures):
+    for path in pictures.rglob("*.png"):
+        values = np.asarray(Image.open(path).convert("L")).astype("u2") * 256
+        Image.fromarray(values // (1 + 63 * path.match("test/dark/1.png"))).save(path, "TIFF")
+    code, out, talk = vitcli("check", "pictures", "--json")
+    found = json.loads(out)
+    assert (code, found["num_problems"], found["not_read"]) == (0, 0, [])
+    assert "nearly black: 1 of" in talk
+
+
 def test_pictures_that_are_left_out_are_no_problem(pictures):
     (pictures / "train" / "dark" / "0.png").write_bytes(b"")
     assert vitcli("check", "pictures", "--json")[0] == 6
@@ -343,6 +353,10 @@ def test_a_check_reads_the_corrections_and_groups_that_are_typed_or_of_the_run(f
     assert {row["class"]: row["train"] for row in found["classes"]} == {"alt": 7, "neu": 6}
     assert made in Path("all.csv").read_text()
     assert found["next"][0].count("data.corrections=") == 1
+    assert vitcli("check", str(flawed), *typed, "--leave-out", "all.csv")[0] == 6, "again"
+    Path("copies.csv").write_text("file,label\ntrain/alt/train0.png,neu\n")
+    (following,) = json.loads(vitcli("check", str(flawed), "--json")[1])["next"]
+    assert vitcli(*shlex.split(following)[2:])[0] == 6, "not the file of a person"
     model = "model: {patch_size: 4, embed_dim: 16, depth: 1, num_heads: 2}"
     Path("tiny.yaml").write_text(f"{model}\ntrain: {{epochs: 1}}\n")
     words = ("--data", f"imagefolder:{flawed}", "--name", "run", "--allow-leaks", *typed)

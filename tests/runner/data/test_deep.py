@@ -212,6 +212,7 @@ SMALL.encoderinfo = {"tiffinfo": {254: 1}}  # a smaller copy of another page
             ["up to 7, in"],
         ),
         (tiff(flat(255)), {"page": 0, "levels": 4095}, ["up to 255.*: -s data.levels=255"]),
+        (tiff(flat(16)), {"levels": 255}, ["up to 16.*: -s data.levels=16$"]),
         (tiff(flat(0.5, "f4")), {"levels": 4095}, ["nearly black: .* up to 0.5, .*levels=1"]),
         (tiff(flat(661)), {}, ["reach 661 of 65,535, .*data.levels=1023"]),
         (tiff(flat(661), tiffinfo={281: 4095}), {}, ["data.levels=4095"]),

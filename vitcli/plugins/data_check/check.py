@@ -189,7 +189,8 @@ def check_folder(
     require_memory(len(folder.paths), folder.in_chans, size)
     seen = Seen()
     images, failures = picture_reader.read_labelled(folder, size, folder.in_chans, on_message, seen)
-    for note in remarks_on(seen):
+    notes = notes_on(seen, some_dark=False)
+    for note in [*remarks_on(seen), *(notes_on(seen).keys() - notes.keys())]:
         on_message(note)
     groups = group_of(folder, folder.data.group)
     corrections = read_corrections(folder.data.corrections, folder)
@@ -253,7 +254,7 @@ def check_folder(
         unreadable=list(failures.values()),
         pairs=pairs,
         unlinked=unlinked,
-        notes=notes_on(seen),
+        notes=notes,
         fields=fields,
         is_compared=is_compared,
         num_unlisted=max(0, len(alike) - MOST_ALIKE),
@@ -277,9 +278,8 @@ def refuse_other_files(page: Path | None, leave_out: Path | None) -> None:
     if page is not None:
         require_replaceable(page, "page", TITLE.encode())
     if leave_out is not None:
-        # A label was added by a person.
-        copies = rb"\A%s(\r?\n.*,)*\s*\Z" % ",".join(CORRECTIONS).encode()
-        require_replaceable(leave_out, "list of copies", copies)
+        header = rb"\A%s\s" % ",".join(CORRECTIONS).encode()
+        require_replaceable(leave_out, "list of copies", header)
         if page is not None and os.path.realpath(page) == os.path.realpath(leave_out):
             raise ConfigError(f"--page, --leave-out {page}: choose two files")
 
@@ -320,14 +320,16 @@ def _thumbnail(check: FolderCheck, row: int) -> str:
 def corrections(check: FolderCheck, path: Path) -> str:
     """Return the file of --leave-out, which holds the corrections that were made already, too.
 
-    A file that leaves out other pictures is not replaced.
+    A file with other lines, which a person has added, is not replaced.
     """
     given, out = check.folder.data.corrections, {composed(name): name for name in check.left_out}
     lines = csv_lines(corrections_file(given, check.folder), CORRECTIONS) if given else ()
-    made = [[name, label] for _, name, label in lines if composed(name) not in out]
-    known = {*check.left_out, *(name for name, _ in made)}
+    made = [(name, label) for _, name, label in lines if composed(name) not in out]
+    rows = [*made, *((name, "") for name in out.values())]
     chosen = csv_lines(path, CORRECTIONS) if path.exists() and path.stat().st_size else ()
-    if names := {name for _, name, _ in chosen} & {*check.folder.names} - known:
-        what = f"leaves out {quantity(len(names), 'picture')} more, such as {min(names)!r}"
+    others = {(name, label) for _, name, label in chosen} - {*rows}
+    present = {*check.folder.names}
+    if names := {name for name, label in others if label or name in present}:
+        what = f"corrects {quantity(len(names), 'picture')} more, such as {min(names)!r}"
         raise ConfigError(f"--leave-out {path}: the file {what}; name another one, and join them")
-    return to_csv([CORRECTIONS, *made, *([name, ""] for name in out.values())])
+    return to_csv([CORRECTIONS, *rows])

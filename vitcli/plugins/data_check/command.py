@@ -1,5 +1,6 @@
 """`vitcli data check`: the problems of one's own pictures."""
 
+import itertools
 import shlex
 from collections import Counter
 from collections.abc import Mapping
@@ -125,7 +126,9 @@ def command_after(
     more = ["--against", against] if against else []
     more += ["--skip-bad"] if found.folder.data.skip_bad else []
     if found.fields or (found.left_out and leave_out is None):
-        left = [] if found.fields else ["--leave-out", "copies.csv"]
+        others = (f"copies-{number}.csv" for number in itertools.count(2))
+        new = next(file for file in ("copies.csv", *others) if not Path(file).exists())
+        left = [] if found.fields else ["--leave-out", new]
         words = typed_command("data check", folder, *left)
         return shlex.join([*words, *typed_changes(changes), *more])
     column = column_of(found.folder.extra)

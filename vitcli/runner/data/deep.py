@@ -144,8 +144,11 @@ def describe_tiff(content: bytes) -> str:
     return f"a TIFF page of {size} with {channels} of {values} cannot be read; {REMEDY}"
 
 
-def notes_on(seen: Seen) -> dict[str, dict[str, Any]]:
-    """Return notes on what pictures hold that is not read, with the fields that would read it."""
+def notes_on(seen: Seen, *, some_dark: bool = True) -> dict[str, dict[str, Any]]:
+    """Return notes on what pictures hold that is not read, with the fields that would read it.
+
+    ``some_dark``: also on nearly black pictures beside others, which may be right.
+    """
     numbers: dict[str, list[float]] = {}
     for kind, number, *_ in seen:
         numbers.setdefault(kind, []).append(number)
@@ -163,7 +166,8 @@ def notes_on(seen: Seen) -> dict[str, dict[str, Any]]:
             fields["pages"] = {"data.channels": "pages"}
         notes[note] = fields.get(kind, {})
     is_noted = most.get("grey", MAX_LEVEL) <= WHITES[-1]
-    return notes if is_noted else notes | _note_on_dark(seen)
+    dark = {} if is_noted else _note_on_dark(seen)
+    return notes | {note: fields for note, fields in dark.items() if fields or some_dark}
 
 
 def _note_on_dark(seen: Seen) -> dict[str, dict[str, Any]]:
@@ -173,7 +177,7 @@ def _note_on_dark(seen: Seen) -> dict[str, dict[str, Any]]:
     if not dark:
         return {}
     high, names = max(dark)
-    white = next((white for white in (1, *WHITES) if high <= white < 16 * high), high)
+    white = next((white for white in (1, *WHITES) if high <= white < 15 * high), high)
     note = (
         f"note: nearly black: {len(dark):,} of {quantity(len(highs), 'picture')}, such as"
         f" {names[0]}, with values up to {high:,.10g}, in the lowest sixteenth of the range from"

@@ -280,9 +280,10 @@ def data_of_arrays(
     for note in folder.notes:
         on_message(note)
     for note, fields in notes_on(seen).items():
-        white = fields["data.levels"]
+        white = fields.get("data.levels")
         scale = f"scale them: (images * (255 / {white})).round().astype('uint8')"
-        on_message(f"{note.partition(';')[0]}; {scale}")
+        advice = scale if white else "give all images one unit"
+        on_message(f"{note.partition(';')[0]}; {advice}")
     learned = {*pixel_digests(data.train.pixels)}
     if copies := sum(digest in learned for digest in pixel_digests(data.test.pixels)):
         count = quantity(copies, "test image")
