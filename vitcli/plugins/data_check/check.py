@@ -232,7 +232,7 @@ def check_folder(
             named = {first for first, _ in pairs[row]}
             pairs[row] += [pair for pair in found if pair[0] not in named]
     is_compared = len(train) * max(len(train), len(test)) <= MOST_PAIRS
-    trained = images[torch.tensor(train)]
+    trained = images[torch.tensor(train, dtype=torch.long)]
     alike = pairs_alike(trained.pixels) if is_compared else torch.empty(0, 2, dtype=torch.long)
     names, place = folder.names, {name: row for row, name in enumerate(trained.names)}
     ends = ((place[a], place[b]) for a, b in pairs["twins"] if {a, b} <= place.keys())

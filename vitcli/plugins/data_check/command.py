@@ -126,8 +126,9 @@ def command_after(
     more = ["--against", against] if against else []
     more += ["--skip-bad"] if found.folder.data.skip_bad else []
     if found.fields or (found.left_out and leave_out is None):
-        others = (f"copies-{number}.csv" for number in itertools.count(2))
-        new = next(file for file in ("copies.csv", *others) if not Path(file).exists())
+        numbered = (f"copies-{number}.csv" for number in itertools.count(2))
+        files_of_copies = itertools.chain(["copies.csv"], numbered)
+        new = next(file for file in files_of_copies if not Path(file).exists())
         left = [] if found.fields else ["--leave-out", new]
         words = typed_command("data check", folder, *left)
         return shlex.join([*words, *typed_changes(changes), *more])
