@@ -239,7 +239,6 @@ def test_pages_and_levels_that_are_not_read_are_problems_until_their_fields_are_
     [
         ("--leave-out", "labels.csv", None),
         ("--page", "notes.html", "<title>mine</title>"),
-        ("--leave-out", "labelled.csv", "file,label\na.png,\nb.png,cat\n"),
     ],
 )
 def test_no_file_is_replaced_that_the_command_did_not_write(

@@ -122,12 +122,16 @@ def remarks_on(seen: Seen) -> list[str]:
         f" black to white, so differences below {max(steps, default=0):.3g} vanish; a narrower"
         " range shows finer ones: -s 'data.levels=[BLACK,WHITE]'"
     )
+    return [note] * bool(steps and not is_noted) + note_on_inverted(seen)
+
+
+def note_on_inverted(seen: Seen) -> list[str]:
     inverted = sum(kind == "inverted" for kind, *_ in seen)
-    negative = (
+    note = (
         f"note: in {quantity(inverted, 'picture')} 0 means white (TIFF, MinIsWhite), so the values"
         " are inverted"
     )
-    return [note] * bool(steps and not is_noted) + [negative] * bool(inverted)
+    return [note] if inverted else []
 
 
 def describe_tiff(content: bytes) -> str:
@@ -178,13 +182,14 @@ def _note_on_dark(seen: Seen) -> dict[str, dict[str, Any]]:
         return {}
     high, names = max(dark)
     white = next((white for white in (1, *WHITES) if high <= white < 15 * high), high)
+    fields = {"data.levels": white} if len(dark) == len(highs) and high > 0 else {}
     note = (
         f"note: nearly black: {len(dark):,} of {quantity(len(highs), 'picture')}, such as"
         f" {names[0]}, with values up to {high:,.10g}, in the lowest sixteenth of the range from"
-        " black to white; save all pictures in one unit, or train with the range of these:"
-        f" -s data.levels={white if high > 0 else 'WHITE'}"
+        " black to white; save all pictures in one unit"
     )
-    return {note: {"data.levels": white} if len(dark) == len(highs) and high > 0 else {}}
+    note += f", or train with the range of these: -s data.levels={white}" if fields else ""
+    return {note: fields}
 
 
 def next_fields(seen: Seen) -> dict[str, Any]:
