@@ -152,7 +152,7 @@ PLANTED = r"""
 -    count = int(sum(map(min, by_cores, by_gpus)))
 +    count = int(sum(by_cores))
 = reads inverted pictures as they are stored | vitcli/runner/data/pictures.py | tests/runner/data/test_pictures.py
--    if is_inverted and image.mode.startswith("I;16"):  # Pillow inverts 8 bits itself
+-    if is_inverted and is_wide(image):  # Pillow inverts 8 bits itself
 +    if False:
 """  # noqa: E501
 """Each bug: its name, its file, and what must notice it, a campaign or pytest's arguments; then the
