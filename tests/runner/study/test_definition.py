@@ -185,7 +185,7 @@ MISTAKES = [
     ("tune: {optim.lr: [0.1]}", "validation split"),
     ("data: {val_split: 9}\ntune: {optim.lr: [0.1, 0.1]}", "appears twice"),
     ("data: {val_split: 9}\ntune: {train.freeze: [a b, a/b]}", "its folder's name appears"),
-    ("data: {val_split: 9}\ntune: {data.val_split: [9, 99]}", "one validation split"),
+    ("data: {val_split: 9}\ntune: {data.val_split: [9, 99]}", "leave data.val_split out"),
     (
         "data: {val_split: 9}\ntrain: {early_stopping: 2}\ntune: {train.epochs: [1, 2]}",
         "more evaluations have a better best one",

@@ -357,9 +357,11 @@ def _variant(
     for setting in grid(tune, places):
         spec = parse_experiment(override(raw, fields | setting), written)
         settings.append((setting, with_teacher(spec, required=False)))
-    divided = tune.keys() & {*(f"data.{name}" for name in SPLITS), "train.limit_batches"}
-    if divided or (tune and not settings[0][1].data.val_split):
-        raise ConfigError(f"{place}: 'tune' needs one validation split (data.val_split) for all")
+    if divided := tune.keys() & {*(f"data.{name}" for name in SPLITS), "train.limit_batches"}:
+        field = min(divided)
+        raise ConfigError(f"{place}: 'tune' compares on the same images; leave {field} out of it")
+    if tune and not settings[0][1].data.val_split:
+        raise ConfigError(f"{place}: 'tune' needs a validation split; set data.val_split")
     if tune.keys() & EVALUATIONS and any(spec.train.early_stopping for _, spec in settings):
         raise ConfigError(f"{place}: train.early_stopping: " + MORE_EVALUATIONS.format("'tune'"))
     return Variant(name=name, changes=changes, settings=tuple(settings))

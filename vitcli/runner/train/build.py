@@ -118,11 +118,14 @@ def compile_training(training: Training, on_message: Listener) -> None:
 def synchronise(module: nn.Module, device: torch.device) -> None:
     """Let the batch norms of a module see the batches of all ranks."""
     for name, part in module.named_modules():
-        reason = "needs GPUs, because torch's SyncBatchNorm refuses CPUs"
-        if device.type != "cpu":
-            is_ours = type(part).__module__.startswith(("vitcli.", "torch."))
-            reason = "" if is_ours else "would become torch's SyncBatchNorm, which computes less"
-        if reason and isinstance(part, nn.modules.batchnorm._BatchNorm):
+        if not isinstance(part, nn.modules.batchnorm._BatchNorm):
+            continue
+        reason = ""
+        if device.type == "cpu":
+            reason = "needs GPUs, because torch's SyncBatchNorm refuses CPUs"
+        elif not type(part).__module__.startswith(("vitcli.", "torch.")):
+            reason = "would become torch's SyncBatchNorm, without the code of its own"
+        if reason:
             raise ConfigError(
                 f"several ranks: batch norm {name} ({type(part).__name__}) {reason}; train in one"
                 " process, or choose another norm"
