@@ -205,7 +205,7 @@ def test_a_file_is_written_by_one_process_at_a_time(run, photos):
     said(0, *words)
     before = Path("a.csv").read_bytes()
     with Path("a.csv").open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_SH)  # an exclusive lock waits for it, too
         assert "-o a.csv: another process is writing" in said(7, *words, IN_ORDER[0])
     assert Path("a.csv").read_bytes() == before
     said(0, *words, IN_ORDER[0])
