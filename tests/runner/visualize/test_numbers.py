@@ -21,6 +21,7 @@ from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.prepare import Request
 from vitcli.runner.train.train import train
+from vitcli.runner.visualize import training_figures
 from vitcli.runner.visualize.lens_figure import read_lens
 from vitcli.runner.visualize.render import FIGURES
 
@@ -29,6 +30,15 @@ def test_the_default_map_of_a_model_without_cls_is_the_one_that_the_check_chose(
     path = Path(__file__).parents[3] / "experiments" / "results" / "visualize-cifar10-pocket.json"
     found = json.loads(path.read_text())["faithfulness"]["randomisation"]
     assert default_method(build(pool="mean")) == found["choice"]
+
+
+def test_a_curve_of_an_accuracy_ends_at_100_percent():
+    splits = {"train": (), "val": ((0, 1.0),), "test": ()}
+    panel = training_figures._Panel(label="", title="accuracy, %", scale=100, splits=splits)
+    axes = training_figures._draw_curves([panel]).axes[0]
+    low, high = axes.get_ylim()
+    assert low < 100 <= high
+    assert max(tick for tick in axes.get_yticks() if tick <= high) == 100
 
 
 def test_a_lens_counts_right_classes_and_those_of_the_last_layer():

@@ -105,6 +105,9 @@ def _draw_curves(panels: list[_Panel]) -> Figure:
             mark = "o" if len(epochs) < 3 else None
             axes.plot(epochs, values, marker=mark, label=split, **style)
         axes.set(xlabel="epoch", ylabel=panel.title)
+        low, high = axes.get_ylim()
+        if panel.scale == 100 and axes.dataLim.y1 <= 100:  # no share of images is larger
+            axes.set_ylim(top=min(high, 100 + 0.05 * (100 - low)))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         add_grid(axes, "y")
         if panel is panels[-1] or not panel.drawn <= panels[-1].drawn:
