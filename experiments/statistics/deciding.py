@@ -79,9 +79,11 @@ CASES = {
 
 def _images(case: Case) -> Contrast:
     """Return differences on test images that give their mean the variance of the case."""
-    about = {"num_images": 1, "mean": 0.0, "ms_seeds": 0.0, "ms_residual": 0.0}
-    counts, variance = range(FIRST, case.most + 1), case.image_deviation**2
-    looks = [Crossed(num_seeds=n, ms_images=n * variance, **about) for n in counts]
+    one = Crossed(num_seeds=1, num_images=1, mean=0.0, ms_images=0.0, ms_seeds=0.0, ms_residual=0.0)
+    variance = case.image_deviation**2
+    looks = tuple(
+        one.replace(num_seeds=n, ms_images=n * variance) for n in range(FIRST, case.most + 1)
+    )
     return Contrast(crossed=looks[-1], looks=looks)
 
 
