@@ -1,8 +1,9 @@
 """Measure how often the tests of a factorial study find an effect although there is none.
 
 Random studies of five parts are drawn, as `ablation-factorial` is: 32 cells, each with the same
-seeds. No part has an effect in the mean. The cells differ in variance, or each seed gives the parts
-other effects, as the cases say. One looks after each seed from 3 on. Measured are
+seeds; the last case has two parts. No part has an effect in the mean. The cells differ in variance,
+or each seed gives the parts other effects, as the cases say. One looks after each seed from 3 on.
+Measured are
   exists       share of studies in which an effect exists
   interval     share of effects whose interval excludes 0, before any adjustment
   independent  share of effects with p <= 0.05, if the trainings of a seed were independent
@@ -44,6 +45,7 @@ class Kind:
     """Of the trainings of each cell."""
     part_by_seed: float = 0.0
     """Variance of what a part changes with one seed and not with another."""
+    parts: Sequence[str] = PARTS
 
 
 KINDS = {
@@ -56,15 +58,20 @@ KINDS = {
 SEEDS = (3, 10)
 """Planned seeds. With ten, the sign flips can decide."""
 CASES = {f"{seeds} seeds, {name}": (seeds, kind) for name, kind in KINDS.items() for seeds in SEEDS}
+CASES["3 seeds, two parts, 1 of 4 cells with 10,000 times the variance"] = (
+    3,
+    Kind((10_000.0, 1.0, 1.0, 1.0), parts=PARTS[:2]),
+)
 
 
 def draw(seeds: int, kind: Kind, random: np.random.Generator) -> Table:
     """Return the scores of a study without any effect."""
-    has_part = np.array([[part in cell for part in PARTS] for cell in CELLS])
-    by_part = random.normal(0, kind.part_by_seed**0.5, (len(PARTS), seeds))
-    errors = random.normal(0, 1, (len(CELLS), seeds)) * np.sqrt(kind.variances)[:, None]
+    trained = cells(kind.parts)
+    has_part = np.array([[part in cell for part in kind.parts] for cell in trained])
+    by_part = random.normal(0, kind.part_by_seed**0.5, (len(kind.parts), seeds))
+    errors = random.normal(0, 1, (len(trained), seeds)) * np.sqrt(kind.variances)[:, None]
     drawn = random.normal(0, 1, seeds) + has_part @ by_part + errors
-    return {cell: dict(enumerate(row)) for cell, row in zip(CELLS, drawn.tolist(), strict=True)}
+    return {cell: dict(enumerate(row)) for cell, row in zip(trained, drawn.tolist(), strict=True)}
 
 
 def independent(found: Sequence[Effect], table: Table) -> list[bool]:
@@ -81,9 +88,9 @@ def excludes_zero(effect: Effect) -> bool:
     return effect.low is None or effect.high is None or not effect.low <= 0 <= effect.high
 
 
-def one_study(table: Table, seeds: int) -> dict[str, float]:
+def one_study(table: Table, seeds: int, parts: Sequence[str]) -> dict[str, float]:
     """Return what is found in a study without any effect."""
-    found = effects(PARTS, table, seeds)
+    found = effects(parts, table, seeds)
     return {
         "exists": any(each.decided_at for each in found),
         "interval": float(np.mean([excludes_zero(each) for each in found])),
@@ -95,7 +102,7 @@ def measure(name: str, studies: int) -> dict[str, float]:
     """Return the shares of one case."""
     seeds, kind = CASES[name]
     random = np.random.default_rng(0)
-    found = [one_study(draw(seeds, kind, random), seeds) for _ in range(studies)]
+    found = [one_study(draw(seeds, kind, random), seeds, kind.parts) for _ in range(studies)]
     return {key: round(float(np.mean([each[key] for each in found])), 4) for key in found[0]}
 
 

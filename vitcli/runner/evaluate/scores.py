@@ -155,6 +155,12 @@ def evaluate_run(
                 f"note: not measured: {join_words(missing)}; an own metric needs its code: --code"
                 " FILE, or --trust-code"
             )
+        groups = trained.data.groups
+        if (num := len({groups.get(name, name) for name in images.names})) < len(images.names):
+            trained.notes.append(
+                f"note: the 95 % interval takes {quantity(len(images), 'image')} for independent;"
+                f" they are of {quantity(num, 'group')} (data.group), so it is too narrow"
+            )
         majority, share = scores.majority
         if scores.accuracy <= share:
             name = trained.class_names[majority]
