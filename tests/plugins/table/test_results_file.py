@@ -227,6 +227,7 @@ def test_missing_and_diverged_trials_are_those_of_a_study():
         ("accuracy", [0.9] * 6, {}, 0.9, "90.00"),
         ("accuracy", [90, 0.9] * 3, {"unit": "percent"}, 0.009, "60.30"),  # one rule for all rows
         ("accuracy", [0.905] * 6, {"unit": "none"}, 0.905, "0.9050"),
+        ("nll", [0.5, 82.5] * 3, {}, 82.5, "27.83"),  # a loss is no share
         ("accuracy", [*[0.3] * 5, 0.30000000000000004], {}, 0.3, "30.00"),  # a rounding error
         ("wer_%", [0.5] * 6, {"lower_is_better": True}, 0.005, "0.50"),
         ("acc (%)", [0.5, 1.5] * 3, {}, 0.015, "0.83"),
@@ -339,6 +340,12 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         (f"variant,seed,score\na,0,{'1' * 200_000}\n", {}, "line 2: not a row"),
         ('variant,seed,score\na,0,"810,000"\n', {}, "line 2: .*decimal point"),
         ("variant,seed,accuracy\na,0,0.8\nb,0,80\n", {}, "line 2: .*--unit percent"),
+        (text_of([0.81, 0.83, 1, 81.5, 79, 84], "variant,seed,score"), {}, "percent.*--unit none"),
+        (
+            text_of([0.2, 0.3, 0.2, 3, 4, 3], "variant,seed,fpr"),
+            {"lower_is_better": True},
+            "0.3 and 3",
+        ),
         ("variant,seed,score,state\na,0,1,finishd\n", {}, "line 2: state 'finishd'.*'finished'"),
         ("variant,seed,score\n,0,1\n", {}, "line 2: .*'variant' is empty"),
         ("variant,run,score\na,1,1\na,,2\n", {"seed": "run"}, "line 3: .*'run' is empty"),
@@ -359,6 +366,7 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         ("variant,seed,score\na,0,1\na,1,2\na,mean (8),1.5\n", {}, "no whole number"),
         ("variant,epoch,score\na,0,1\na,1,2\n", {"seed": "epoch"}, "no independent training"),
         ("variant,seed,score,predictions\na,0,1,no.npz\n", {}, "no.npz"),
+        (f"variant,seed,score,predictions\na,0,1,{'x' * 300}\n", {}, "line 2: .*name too long"),
         ("variant,seed,score,planned_seeds\na,0,1,2\n", {}, "line 2: planned_seeds '2'"),
         ("variant,seed,score,planned_seeds\na,0,1,8\na,1,1,9\n", {}, "8 and 9"),
         (ORDERED.format(0, 1, 1, 0), {}, "line 2 and line 4: planned_order"),

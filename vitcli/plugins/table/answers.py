@@ -18,6 +18,7 @@ from vitcli.runner.run.predictions import (
     read_array,
     read_outputs,
 )
+from vitcli.runner.text import printable, shorten
 
 OTHER_ARRAYS = {"labels": "label", "predictions": "prediction", "predicted": "prediction"}
 OF_IMAGES = {"correct", "label", "prediction", "probability", "logits"}
@@ -31,13 +32,15 @@ def read_images(folder: Path, files: Mapping[str, str]) -> dict[str, PerImage]:
     for place, text in files.items():
         name, colon, inside = text.partition(".npz:")
         file = f"{name}.npz" if colon else text
-        path = folder / file if (folder / file).exists() else Path(file)
+        path = folder / file
         try:
+            path = path if path.exists() else Path(file)
             image, own = _per_image(_arrays(path, inside))
         except BROKEN_ARCHIVE as error:
             raise InputError(
-                f"{place}: {path} cannot be read as predictions; write 'correct', or 'label' and"
-                f" 'prediction', one number for each image: {error}"
+                f"{place}: {shorten(printable(path), 300)} cannot be read as predictions; write"
+                " 'correct', or 'label' and 'prediction', one number for each image:"
+                f" {shorten(printable(error), 300)}"
             ) from error
         names = names if images else own
         rows = {name: row for row, name in enumerate(own)}

@@ -164,8 +164,9 @@ def read_text(
     is_share = bool(metric.unit) or are_right(images)
     named = next((u for u, word in UNIT_WORDS.items() if word.search(column)), None)
     asked = choices.unit or named
-    scores, unit, digits = _scores(texts, asked, delimiter_of(text), is_share=is_share)
     is_loss = choices.lower_is_better is None and not metric.higher_is_better
+    signs = delimiter_of(text)
+    scores, unit, digits = _scores(texts, asked, signs, is_share=is_share, is_loss=is_loss)
     if is_loss and min(scores.values(), default=0) < 0:
         raise ConfigError(f"some scores are below 0, as if the loss were negated; {which}")
     is_doubtful = unit == named == "percent" and not choices.unit and metric.higher_is_better
@@ -408,7 +409,7 @@ def _refuse_fractions(column: str, scores: Mapping[str, Decimal]) -> None:
 
 
 def _scores(
-    texts: Mapping[str, str], chosen: str | None, delimiter: str, *, is_share: bool
+    texts: Mapping[str, str], chosen: str | None, delimiter: str, *, is_share: bool, is_loss: bool
 ) -> tuple[dict[str, Decimal], str, int]:
     """Return the scores by place, their unit and their digits; shares become fractions of 1."""
     unclear = maybe_thousands([*texts.values()], delimiter)
@@ -439,6 +440,13 @@ def _scores(
                 f"{place}: is the score {score} {UNITS[unit]}, like the others? Correct it, or type"
                 " --unit percent, --unit fraction or --unit none"
             )
+    low = max((x for x in scores.values() if x < 1), default=Decimal(0))
+    high = min((x for x in scores.values() if x > 1), default=Decimal(0))
+    if unit == "none" and not (chosen or is_loss) and 0 < 10 * low <= high and largest <= 100:
+        raise InputError(
+            f"are {low} and {high} scores in one unit, or a fraction and percent? Correct the file,"
+            " or type --unit none"
+        )
     gap = max(scores.values(), default=Decimal(1)) - min(scores.values(), default=Decimal(0))
     if unit == "none" and (0 < largest < 0.001 or 0 < gap < 0.001):  # a table would round them away
         raise InputError("all scores are below 0.001, or that close; write them in a smaller unit")
