@@ -410,6 +410,9 @@ TIED = "table = nn.Embedding(num_classes, 3); self.head.weight = self.table.weig
             POOLED,
             "net.py: net.body.weight has other initial values the second time",
         ),
+        ("torch.manual_seed(0)", POOLED, "calls torch.manual_seed"),
+        (ZERO, f"(torch.manual_seed(0), {POOLED})[1]", "calls torch.manual_seed"),
+        (ZERO, f"(torch.set_grad_enabled(False), {POOLED})[1]", "torch.set_grad_enabled"),
         ("self.body = SHARED", POOLED, r"net.py:\d+: in maps.*build all layers in __init__"),
         ("self.body = nn.utils.parametrizations.orthogonal(self.body)", POOLED, "__init__.*meta"),
     ],
@@ -663,6 +666,13 @@ def test_an_own_loss_that_is_no_mean_over_images_is_told_where_a_batch_has_parts
     words = "-s task.name=own -s data.augment.mixup=0 -s train.accumulate=2 --dry-run"
     code, _, talk = commands.vitcli(*f"train {tiny} --code own.py {words}".split())
     assert (code, "warning: own.py: the loss of a batch is" in talk) == (0, differs)
+
+
+def test_an_own_loss_without_a_gradient_is_refused(tiny, small_check):
+    Path("own.py").write_text(LOSS % ").detach()")
+    told = "own.py: the loss has no gradient"
+    assert told in vitcli(f"train {tiny} --code own.py -s task.name=own -o run", 2)
+    assert told in commands.vitcli("experiments", "check", "--code", "own.py")[1]
 
 
 def test_the_loss_of_a_batch_is_compared_for_few_images():

@@ -69,16 +69,18 @@ def test_files_that_vitcli_did_not_write_stay(study):
 
 
 def record_code(folder: Path, name: str) -> None:
-    config = {"code": {"part.py": sha256(b"part"), "edited.py": sha256(b"part")}}
+    hashes = {name: sha256(b"part") for name in ("part.py", "edited.py")}
+    package = "pack/__init__.py 4\npartpack/part.py 4\npart"
+    config = {"code": hashes | {"pack/": sha256(package.encode())}}
     if name == "config.yaml":
         text = (folder / name).read_text()
         (folder / name).write_text(text.replace("code: {}\n", dump(config)))
     else:
         trials = {"trials": {"full/seed0": {"config": config}}}
         commit_json(folder / name, readable_json(folder / name) | trials)
-    (folder / "code").mkdir()
-    for file, text in (("part.py", "part"), ("edited.py", "mine"), ("mine.py", "part")):
-        (folder / "code" / file).write_text(text)
+    (folder / "code/pack").mkdir(parents=True)
+    for file in ("part.py", "edited.py", "mine.py", "pack/__init__.py", "pack/part.py"):
+        (folder / "code" / file).write_text("mine" if file == "edited.py" else "part")
 
 
 def test_only_unchanged_copies_of_own_code_are_removed(study):
@@ -95,7 +97,7 @@ def test_only_unchanged_copies_of_own_code_are_removed(study):
     "place",
     [
         *("full/seed0/checkpoints", "full/seed0/checkpoints/800", "full/seed0/code"),
-        *("full/seed0", "full", "code", "logs", "figures"),
+        *("full/seed0", "full", "code", "logs", "figures", "code/pack", "full/seed0/code/pack"),
     ],
 )
 def test_what_lies_behind_a_link_stays(study, place):

@@ -105,6 +105,9 @@ def test_code_is_trusted_or_named_again(downloaded):
     copy.write_text(EDITED)
     assert "far: it was changed after" in vitcli("eval own --trust-code", 2)
     vitcli("runs verify own", 4)
+    Path("far/inside/parts.py").write_text(f"from far import inside\n{EVERY}")
+    for words in ("--resume own", "runs/own/config.yaml -o runs/own --rerun"):
+        assert "move it elsewhere" in vitcli(f"train {words} --code far/", 4)
     vitcli("runs rm own --yes")
     assert copy.exists(), "changed code is not vitcli's"
 
@@ -280,6 +283,10 @@ def test_an_option_cannot_have_a_name_that_vitcli_uses(here, decorator, base, bo
         ("torch.nn.functional.cross_entropy = max", "torch.nn.functional.cross_entropy"),
         ("torch.nn.Linear.forward = lambda self, x: x", "Linear.forward"),
         ("torch.Tensor.backward = lambda self: None", "Tensor.backward"),
+        ("torch.Tensor.argmax = max", "Tensor.argmax"),
+        ("torch.nn.Dropout = torch.nn.Identity", "torch.nn.Dropout"),
+        ("torch.optim.Adam.step = max", "Adam.step"),
+        ("torch.autograd.set_detect_anomaly(True)", "torch.autograd.set_detect_anomaly"),
     ],
 )
 def test_own_code_does_not_change_torch_for_the_whole_process(tiny, line, changed):

@@ -79,6 +79,11 @@ def without_memory(spec: ExperimentSpec) -> Iterator[None]:
             " out of it"
         ) from error
     except RuntimeError as error:
+        if spec.code and "does not require grad" in str(error):
+            raise OwnCodeError(
+                f"{', '.join(sorted(spec.code))}: the loss has no gradient; compute it from the"
+                " outputs of the model, without argmax, comparisons, detach and no_grad"
+            ) from error
         if not spec.code or "meta" not in str(error):
             raise
         where = own_code.locate_in_own_code(error) or ", ".join(sorted(spec.code))

@@ -32,6 +32,10 @@ def _settings() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
     return {
         **{k: (getattr(torch, f"get_{v}")(), getattr(torch, f"set_{v}")) for k, v in names.items()},
         "torch.set_grad_enabled": (torch.is_grad_enabled(), torch.set_grad_enabled),
+        "torch.autograd.set_detect_anomaly": (
+            torch.is_anomaly_enabled(),
+            torch.autograd.set_detect_anomaly,
+        ),
         "torch.backends.cudnn": (
             tuple(getattr(cudnn, name) for name in CUDNN),
             lambda flags: cudnn.set_flags(*flags),
@@ -44,12 +48,14 @@ def _functions() -> dict[tuple[Any, str], Any]:
     import torch
 
     nn, optim = torch.nn, torch.optim
-    modules = (torch, nn.functional, nn.init, torch.linalg)
-    classes = (torch.Tensor, nn.Module, nn.Linear, nn.Conv2d, nn.LayerNorm, optim.AdamW, optim.SGD)
+    modules = (torch, nn, nn.functional, nn.init, optim, torch.linalg)
+    classes = (nn.Module, nn.Linear, nn.Conv2d, nn.LayerNorm, optim.AdamW, optim.Adam, optim.SGD)
+    inside = {place: vars(place) for place in (*modules, *classes)}
+    inside[torch.Tensor] = vars(torch._C.TensorBase) | vars(torch.Tensor)
     return {
         (place, name): value
-        for place in (*modules, *classes)
-        for name, value in vars(place).items()
+        for place, values in inside.items()
+        for name, value in values.items()
         if callable(value)
     }
 
@@ -90,11 +96,11 @@ def unchanged(where: str) -> Iterator[None]:
         if finder in sys.meta_path:
             sys.meta_path.remove(finder)
         changed = _undo(*before[0]) if before else []
-    if changed:
-        raise OwnCodeError(
-            f"{where}: changes torch for the whole process ({', '.join(changed[:3])}), and with it"
-            " the built-in parts; leave that out, or do it inside your part"
-        )
+        if changed:  # whatever else failed may follow from this
+            raise OwnCodeError(
+                f"{where}: changes torch for the whole process ({', '.join(changed[:3])}), and with"
+                " it the built-in parts; leave that out, or do it inside your part"
+            )
 
 
 def _undo(settings: dict[str, Any], functions: dict[Any, Any]) -> list[str]:

@@ -14,6 +14,7 @@ from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_text
 from vitcli.runner.experiment.diff import Config
 from vitcli.runner.experiment.yaml_text import dump, read_mapping
+from vitcli.runner.files import link_before
 from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.run.folder import (
     EVENTS,
@@ -187,10 +188,11 @@ def delete_code_copies(folder: Path, configs: Iterable[Any]) -> None:
     place = folder / own_code.FOLDER
     hashes = [own_code.stored_code(config) for config in configs if isinstance(config, dict)]
     known = {item for code in hashes for item in code.items()}
-    for name, digest in known if not place.is_symlink() else ():
+    for name, digest in known:
         with contextlib.suppress(OSError, ConfigError):  # changed, removed, or holds another file
             code = own_code.read_copy(place, name)
-            if code.sha256 == digest and not any(path.is_symlink() for path in code.paths):
+            is_linked = any(path.is_symlink() or link_before(path, folder) for path in code.paths)
+            if code.sha256 == digest and not is_linked:
                 for path in code.paths:
                     path.unlink()
                 for path in sorted({path.parent for path in code.paths} - {place}, reverse=True):

@@ -19,7 +19,7 @@ from vitcli.core.data.source import Images
 from vitcli.core.metrics.classification import logits_and_labels
 from vitcli.core.models.own import CLOSE, OwnModel
 from vitcli.core.nn.norm import FrozenBuffers
-from vitcli.core.objectives.objective import Task
+from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.randomness import seed_step
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.torch_use import evaluating
@@ -242,6 +242,17 @@ def checked_batch(training: Training) -> Batch:
     return first
 
 
+@contextmanager
+def _unseeded(files: str) -> Iterator[None]:
+    seed = torch.initial_seed()
+    yield
+    if torch.initial_seed() != seed:
+        raise OwnCodeError(
+            f"{files}: calls torch.manual_seed, so runs with other seeds draw the same numbers;"
+            " leave that out, because vitcli seeds torch"
+        )
+
+
 @torch.no_grad()
 def check_parts(task: Task, batch: Batch, seed: int) -> None:
     """Pass a batch through the module twice, in evaluation mode, and check each own part."""
@@ -260,7 +271,7 @@ def check_parts(task: Task, batch: Batch, seed: int) -> None:
     for _ in range(2):
         seed_step(images.device, seed, 0)
         seen: list[Tensor] = []
-        with watched(task, seen), FrozenBuffers(task.module):
+        with _unseeded(files), watched(task, seen), FrozenBuffers(task.module):
             numbers = task.losses(batch)
         _check_losses(task, numbers)
         passes.append([*seen, *(value.detach().float() for value in numbers.values())])
@@ -280,13 +291,18 @@ def check_parts(task: Task, batch: Batch, seed: int) -> None:
 
 
 def check_build(spec: ExperimentSpec) -> None:
-    """Refuse own code that draws its initial weights elsewhere than from torch."""
+    """Refuse own code that draws its initial weights elsewhere than from torch, or seeds torch."""
+    files = ", ".join(sorted(spec.code))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(spec.seed + 1)  # own code may seed with spec.seed
+        with _unseeded(files):
+            task_class(spec).make_module(spec)
     first, second = (new_module(spec).state_dict() for _ in range(2))
     for name, value in first.items():
         if not torch.allclose(value, second[name], rtol=0, atol=0, equal_nan=True):
             raise OwnCodeError(
-                f"{', '.join(sorted(spec.code))}: {name} has other initial values the second time;"
-                " draw them from torch, whose generator vitcli seeds"
+                f"{files}: {name} has other initial values the second time; draw them from torch,"
+                " whose generator vitcli seeds"
             )
 
 

@@ -24,6 +24,7 @@ from vitcli.runner.experiment.build import without_memory
 from vitcli.runner.experiment.config import Experiment, config_hash, load_experiment
 from vitcli.runner.experiment.diff import Change, differences, with_data_defaults
 from vitcli.runner.experiment.resolve import fit_pictures, resize_setting, resolve, shrink_batch
+from vitcli.runner.experiment.torch_state import unchanged
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.run.checkpoint import Checkpoint, resumable_checkpoint
@@ -216,7 +217,19 @@ def chosen_folder(experiment: Experiment, request: Request) -> RunDir:
     run.refuse_links()
     if run.path.is_dir():
         refuse_foreign_files(run, rerun=request.rerun)
+        refuse_edited_code(run)
     return run
+
+
+def refuse_edited_code(run: RunDir) -> None:
+    """Refuse to replace a copy of own code that somebody has edited, perhaps the only one."""
+    copies = run.path / own_code.FOLDER
+    for name, digest in own_code.stored_code(read_record(run).config).items():
+        if (copies / name).exists() and own_code.read_copy(copies, name).sha256 != digest:
+            raise InputError(
+                f"{copies / name} was changed after the run began, and a training would replace it;"
+                " move it elsewhere"
+            )
 
 
 def with_run_of_teacher(experiment: Experiment, request: Request, run: RunDir) -> Experiment:
@@ -335,7 +348,7 @@ def try_own_code(training: Training, *, is_new: bool) -> None:
     spec = training.spec
     if is_new:  # the weights of another one are in its checkpoint
         check_build(spec)
-    with settings(training), without_memory(spec):
+    with settings(training), unchanged(", ".join(sorted(spec.code))), without_memory(spec):
         count_operations(spec, next(training.batches(0)))
 
 
