@@ -167,8 +167,8 @@ def write_texts(prefix: str, root: Path, texts: list[str]) -> str:
     ],
 )  # fmt: skip
 def test_labels_mean_the_same_in_each_format(prefix, texts, classes, noted, problems, tmp_path):
-    if prefix == "imagefolder" and "cat " in texts[1:]:
-        return  # no folder has two such names of a class
+    if prefix == "imagefolder" and ("cat " in texts[1:] or "#N/A" in texts):
+        return  # no folder has two such names of a class, or a slash in its name
     name = write_texts(prefix, tmp_path, texts * 6)
     if not classes:
         with pytest.raises(InputError, match=r"class|label"):
