@@ -211,6 +211,17 @@ def test_pictures_that_are_left_out_are_no_problem(pictures):
     assert found["next"] == ["vitcli train finetune --data imagefolder:pictures --skip-bad"]
 
 
+def test_the_next_command_for_pages_in_colour_is_not_refused(pictures):
+    for path in pictures.rglob("*.png"):
+        image = Image.open(path).convert("RGB")
+        image.save(path, "TIFF", save_all=True, append_images=[image.rotate(90)])
+    code, out, _ = vitcli("check", "pictures", "--json")
+    (following,) = json.loads(out)["next"]
+    assert code == 6
+    assert following.endswith("-s data.page=0")
+    assert vitcli(*shlex.split(following)[2:])[0] == 0
+
+
 def test_pages_and_levels_that_are_not_read_are_problems_until_their_fields_are_typed(pictures):
     for path in pictures.rglob("*.png"):
         values = np.asarray(Image.open(path).convert("L")).astype("u2") * 16

@@ -82,6 +82,23 @@ def test_the_same_shape_in_another_colour_is_no_copy(draw):
     assert not len(pairs_alike(pictures.repeat_interleave(3, dim=1))), "nine channels"
 
 
+@pytest.mark.parametrize("other", [(0, 200, 255), (255, 80, 0)])
+def test_a_near_colour_tells_two_classes_apart(other):
+    first = (0, 60, 255) if other[0] == 0 else RED
+    pictures = torch.stack([lamp(first), lamp(other)])
+    labels = torch.arange(2)
+    assert len(pairs_alike(pictures)) == 1
+    assert not len(pairs_alike(pictures, labels))
+    assert near_copies(pictures[:1], pictures[1:], (labels[:1], labels[1:])) == []
+
+
+@pytest.mark.parametrize("name", ["saved again", "turned", "mirrored", "cut"])
+def test_a_copy_with_another_label_is_found(scenes, name):
+    copies = torch.stack([changed(pixels, CHANGES[name]) for pixels in scenes[:100]])
+    labels = torch.zeros(100), torch.ones(300)
+    assert len({*near_copies(copies, scenes, labels)} & {(row, row) for row in range(100)}) >= 98
+
+
 def test_all_pairs_that_look_alike_are_found_once(scenes):
     pictures = torch.cat([scenes[:50], scenes[:50].rot90(1, (-2, -1)), scenes[3:4].flip(-1)])
     found = {*map(tuple, pairs_alike(pictures).tolist())}

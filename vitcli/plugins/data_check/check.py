@@ -233,7 +233,7 @@ def check_folder(
             pairs[row] += [pair for pair in found if pair[0] not in named]
     is_compared = len(train) * max(len(train), len(test)) <= MOST_PAIRS
     trained = images[torch.tensor(train, dtype=torch.long)]
-    alike = pairs_alike(trained.pixels) if is_compared else torch.empty(0, 2, dtype=torch.long)
+    alike = pairs_alike(trained.pixels, trained.labels) if is_compared else torch.empty(0, 2).long()
     names, place = folder.names, {name: row for row, name in enumerate(trained.names)}
     ends = ((place[a], place[b]) for a, b in pairs["twins"] if {a, b} <= place.keys())
     twins = torch.tensor([max(pair) * len(train) + min(pair) for pair in ends], dtype=torch.long)

@@ -222,7 +222,7 @@ def _pairs(images: Images, notes: list[str]) -> Tensor | None:
     pixels, labels, first = images.pixels[:].cpu(), images.labels.cpu(), dict[bytes, int]()
     digests = enumerate(pixel_digests(pixels))  # flat pictures are not compared otherwise
     equal = torch.tensor([(first.setdefault(digest, row), row) for row, digest in digests])
-    pairs = torch.cat([equal, pairs_alike(pixels).flip(1)]).unique(dim=0)
+    pairs = torch.cat([equal, pairs_alike(pixels, labels).flip(1)]).unique(dim=0)
     return pairs[labels[pairs[:, 0]] != labels[pairs[:, 1]]]
 
 

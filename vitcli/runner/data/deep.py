@@ -28,6 +28,8 @@ WHITES = (255, 1023, 4095, 16383)
 NUM_LEVELS, MOST_SAMPLED = 2**8, 2**16
 REMEDY = "save each channel as a grey page of 8, 16 or 32 bits (data.channels)"
 NOTES = {
+    "colours": "only the first page is read of {count} with up to {most:,}; to read another one,"
+    " train with -s data.page=1, to keep the first, with -s data.page=0",
     "pages": "only the first page is read of {count} with up to {most:,}; to read each page as a"
     " channel, train with -s data.channels=pages, to read another one, with -s data.page=1",
     "channels": "not all channels are read of {count} with up to {most} in one page; " + REMEDY,
@@ -166,6 +168,7 @@ def notes_on(seen: Seen, *, some_dark: bool = True) -> dict[str, dict[str, Any]]
         count = quantity(len(numbers[kind]), "picture")
         note = "note: " + text.format(count=count, most=most[kind], white=white)
         fields: dict[str, dict[str, Any]] = {"grey": {"data.levels": white}}
+        fields["colours"] = {"data.page": 0}
         if most.get("pages", MOST_PAGES) < MOST_PAGES:
             fields["pages"] = {"data.channels": "pages"}
         notes[note] = fields.get(kind, {})

@@ -10,12 +10,12 @@ from typing import TypeVar
 
 from vitcli.runner.text import composed, is_utf8, printable, quantity
 
-INVISIBLE = "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
-"""Characters without width, which ``str.strip`` leaves."""
+INVISIBLE = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
+"""Characters that are not seen, which ``str.strip`` leaves."""
 MOST_TEXT = 400_000
 """Largest number of characters of all names as JSON, so that a run's config.yaml can be read."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
-NO_LABEL = ("-1", "nan", "null", "none", "na", "n/a", "<na>")
+NO_LABEL = ("-1", "nan", "null", "none", "na", "n/a", "#n/a", "<na>")
 """What programs write for a picture without a label, in small letters."""
 SEVERAL = "|"
 """What some programs write between several labels of a picture."""
@@ -79,8 +79,9 @@ def in_order(names: Collection[Class]) -> list[Class]:
 
 
 def names_alike(names: Sequence[str]) -> Pairs:
-    """Return classes whose names differ only in capital letters, width or blanks, in pairs."""
-    folded = [unicodedata.normalize("NFKC", name).casefold() for name in names]
+    """Return classes whose names differ only in capital letters, width, blanks or the unseen."""
+    seen = [re.sub(f"[{INVISIBLE}]", "", name) for name in names]
+    folded = [unicodedata.normalize("NFKC", name).casefold() for name in seen]
     return _same(names, [" ".join(name.split()) for name in folded])
 
 

@@ -22,6 +22,9 @@ LEAST_COLOUR, MOST_TINT = 0.85, 40.0
 """Smallest correlation of the gradients of their colours, and largest difference of their mean
 colours (0 to 255) apart from the brightness. The copies of CIFAR-10 that were saved in other
 colours keep these limits."""
+SAME_COLOUR, SAME_TINT = 0.97, 5.0
+"""The same limits for pictures of two classes, which a colour may tell apart; the first one as a
+share of the correlation in grey. Copies that were turned, cut or saved again keep them."""
 COLOURS = 3
 """Number of colours that are compared; of more channels, the means of neighbouring ones."""
 CUTS = (0.9, 0.8)
@@ -34,10 +37,12 @@ MOST_PAIRS = 100_000_000
 AT_ONCE, AVERAGED, HASHED, PAIRS = 2000, 100, 256, 10_000
 Named = Iterable[tuple[bytes, str]]
 """The digest of the pixels and the name of each image."""
+Labels = tuple[Tensor, Tensor] | None
+"""The classes of pictures (N) and of the others (M)."""
 
 
 def near_copies(
-    pictures: Tensor, others: Tensor, *, in_colour: bool = True
+    pictures: Tensor, others: Tensor, labels: Labels = None, *, in_colour: bool = True
 ) -> list[tuple[int, int]]:
     """Return which picture is nearly the same as which other one: pairs of indices.
 
@@ -46,7 +51,7 @@ def near_copies(
     """
     best = torch.full((len(pictures),), LEAST)
     partner = torch.full((len(pictures),), -1)
-    for start, similarities in _similarities(pictures, others, in_colour):
+    for start, similarities in _similarities(pictures, others, labels, in_colour):
         part = slice(start, start + AT_ONCE)
         similarity, index = similarities.max(1)
         better = similarity > best[part]
@@ -55,19 +60,22 @@ def near_copies(
     return [(row, other) for row, other in enumerate(partner.tolist()) if other >= 0]
 
 
-def pairs_alike(pictures: Tensor, *, in_colour: bool = True) -> Tensor:
+def pairs_alike(
+    pictures: Tensor, labels: Tensor | None = None, *, in_colour: bool = True
+) -> Tensor:
     """Return the pairs of pictures (N, C, H, W) uint8 that are nearly the same.
 
     They are pairs of indices, the larger one first, sorted: (P, 2). See ``near_copies``.
     """
     alike = torch.zeros(len(pictures), len(pictures), dtype=torch.bool)
-    for start, similarities in _similarities(pictures, pictures, in_colour):
+    both = None if labels is None else (labels, labels)
+    for start, similarities in _similarities(pictures, pictures, both, in_colour):
         alike[start : start + AT_ONCE] |= similarities > LEAST
     return (alike | alike.T).tril(-1).nonzero()
 
 
 def _similarities(
-    pictures: Tensor, others: Tensor, in_colour: bool
+    pictures: Tensor, others: Tensor, labels: Labels, in_colour: bool
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield the first of up to AT_ONCE pictures, and their similarities to all others (n, M).
 
@@ -90,6 +98,10 @@ def _similarities(
                 correlations = (gradients[start + rows] * other_gradients[columns]).sum(1)
                 differences = (tints[start + rows] - other_tints[columns]).abs().amax(1)
                 same = (correlations > LEAST_COLOUR) & (differences < MOST_TINT)
+                if labels:
+                    equal = correlations > SAME_COLOUR * similarities[rows, columns]
+                    of_one = labels[0][start + rows] == labels[1][columns]
+                    same &= of_one | (equal & (differences < SAME_TINT))
                 similarities[rows[~same], columns[~same]] = 0.0
             yield start, similarities
 

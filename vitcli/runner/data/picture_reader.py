@@ -404,7 +404,8 @@ def _near(train: Images, test: Images, *, in_colour: bool) -> list[tuple[int, in
     """Return the test pictures that look like a training picture; none of too many pictures."""
     if len(train) * len(test) > MOST_PAIRS:
         return []
-    return near_copies(test.pixels, train.pixels, in_colour=in_colour)
+    labels = test.labels, train.labels
+    return near_copies(test.pixels, train.pixels, labels, in_colour=in_colour)
 
 
 def parts_of(images: Images, *parts: Sequence[int]) -> tuple[Images, Images, Images | None]:

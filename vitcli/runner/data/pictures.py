@@ -145,6 +145,10 @@ def open_picture(content: Content, page: int = 0) -> Image.Image:
     return image
 
 
+def _is_grey(image: Image.Image) -> bool:
+    return image.mode in ("1", "L") or is_wide(image)
+
+
 def _load(
     content: Content, data: DataSpec, size: Size, side: int, seen: Seen
 ) -> tuple[list[Image.Image], Box]:
@@ -161,7 +165,7 @@ def _load(
         pages = pages_of(_open_checked(io.BytesIO(content)))
     if data.channels in (None, "grey"):
         if len(pages) > 1 and data.page is None:
-            seen.append(("pages", len(pages)))
+            seen.append(("pages" if _is_grey(image) else "colours", len(pages)))
         picture = _upright(image, content, data, seen)
         return [picture.convert("L") if data.channels else picture], box
     pictures, of_pages = list[Image.Image](), Seen()
@@ -170,7 +174,7 @@ def _load(
         raise RefusedError(f"its pages have over {MAX_PIXELS // 10**6} megapixels; {SMALLER}")
     for page in pages:
         _seek(image, page)
-        if image.mode not in ("1", "L") and not is_wide(image):
+        if not _is_grey(image):
             raise RefusedError(f"page {page} has colours ({image.mode}); a channel is a grey page")
         if _upright_size(image) != whole:
             raise RefusedError(f"page {page} has another size than the first; save equal sizes")
