@@ -101,7 +101,10 @@ def check(
         with files.errors_name(leave_out):
             files.commit(leave_out, checked.corrections(found, leave_out).encode())
     elif leave_out is not None:
-        say(f"{leave_out} is not written: there is nothing to leave out")
+        why = "there is nothing to leave out"
+        if found.leaks or found.seen or found.pairs["twins"]:
+            why = "without the copies, a class or a split has no pictures; delete or add some"
+        say(f"{leave_out} is not written: {why}")
     following = command_after(folder, name, found, leave_out, against, fields)
     written = [path for path in (page, leave_out if found.left_out else None) if path]
     report = check_report(found, against)
