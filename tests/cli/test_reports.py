@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.commands import vitcli
-from tests.plugin_rows import of
+from tests.plugin_rows import has, of
 from vitcli.cli import console
 from vitcli.runner.report.report import Report, render
 
@@ -27,7 +27,7 @@ COMMANDS = (
     *("attn-map mapped x.png -o PLACE", "visualize mapped --what curves -o PLACE"),
     *("data ls", "data info imagefolder:pictures", "data rm imagefolder:no"),
     *of("data_check", "data check pictures"),
-    *of("choose", "choose imagefolder:pictures --models cifar10-pocket"),
+    *of("choose", "choose imagefolder:pictures --models cifar10-pocket -s data.folds=3"),
     *("experiments ls", "experiments validate tiny.yaml broken.yaml"),
     *("experiments cp tiny.yaml PLACE/c.yaml",),
     *("runs ls", "runs verify mapped", "experiments show quickstart --json", "doctor"),
@@ -57,6 +57,9 @@ def report_of(stage, tmp_path, monkeypatch):
         return render(report, form, width)
 
     monkeypatch.setattr(console, "render", spy)
+    if has("bench"):
+        for name, size in (("MATMUL_SIDE", 64), ("COPY_BYTES", 4096)):
+            monkeypatch.setattr(f"vitcli.plugins.bench.training.{name}", {"cpu": size})
 
     def type_command(command: str) -> Report:
         if command.startswith("import"):
