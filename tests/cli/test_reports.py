@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.commands import vitcli
-from tests.plugin_rows import has, of
+from tests.plugin_rows import of
 from vitcli.cli import console
 from vitcli.runner.report.report import Report, render
 
@@ -57,9 +57,6 @@ def report_of(stage, tmp_path, monkeypatch):
         return render(report, form, width)
 
     monkeypatch.setattr(console, "render", spy)
-    if has("bench"):
-        for name, size in (("MATMUL_SIDE", 64), ("COPY_BYTES", 4096)):
-            monkeypatch.setattr(f"vitcli.plugins.bench.training.{name}", {"cpu": size})
 
     def type_command(command: str) -> Report:
         if command.startswith("import"):
