@@ -264,6 +264,7 @@ def test_a_killed_prediction_is_continued(run, photos, environment):
     while not (file.exists() and file.read_bytes().count(b"\n") > 50):
         assert process.poll() is None or file.exists()
         assert time.monotonic() < deadline
+        time.sleep(0.005)
     process.kill()
     process.wait(HANG)
     before = file.read_bytes()

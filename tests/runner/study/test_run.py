@@ -24,7 +24,7 @@ from vitcli.runner.engines.local import Worker
 from vitcli.runner.errors import InputError, StoppedError
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.run.checkpoint import load_checkpoint
-from vitcli.runner.run.folder import RunDir, steps
+from vitcli.runner.run.folder import METRICS, RunDir, steps
 from vitcli.runner.run.record import read_record
 from vitcli.runner.study import run as study_run
 from vitcli.runner.study.definition import load_study
@@ -90,7 +90,7 @@ def test_a_trial_killed_or_hung_once_continues_in_another_process(
         original(self, folder)
         sent.append(folder)
         if folder == "full/seed0" and sent.count(folder) == 1:
-            while not read_record(trial).metrics and self.process.poll() is None:
+            while not (trial.path / METRICS).exists() and self.process.poll() is None:
                 time.sleep(0.01)
             os.kill(self.process.pid, number)
 
