@@ -8,7 +8,6 @@ from unittest.mock import patch
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.text import Text
@@ -25,7 +24,7 @@ def faults(draw: Callable[[], Figure]) -> list[str]:
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = draw()
         with drawn_texts() as texts:
-            FigureCanvasAgg(figure).draw()
+            figure.draw_without_rendering()
         # The box of an annotation would include its line.
         boxes = [(text, Text.get_window_extent(text)) for text in texts]
         legends = [legend for axes in figure.axes if (legend := axes.get_legend())]

@@ -30,6 +30,12 @@ search:
 """
 
 
+@pytest.fixture(autouse=True)
+def _short_benchmarks(monkeypatch) -> None:
+    for name, size in (("MATMUL_SIDE", 64), ("COPY_BYTES", 4096)) * has("bench"):
+        monkeypatch.setattr(f"vitcli.plugins.bench.training.{name}", {"cpu": size})
+
+
 @pytest.fixture
 def stage(here, tmp_path_factory) -> Path:
     """Change into a folder that is made once in a process, and that no test changes."""

@@ -67,14 +67,15 @@ def test_a_folder_that_cannot_be_written_to_suggests_another(command, monkeypatc
     assert (code, error.endswith(ADVICE)) == (2, True), error
 
 
+BRIEF = "--rounds 1 --seconds 0"
 KEPT = {
     **{f"map.{kind}": f"attn-map x.png -o map.{kind}" for kind in get_args(FileFormat)},
-    "text": "explain scale -o scale.txt",
-    "page": "explain -o page.html",
+    "text": "explain patches -o patches.txt",
+    "page": "explain patches -o page.html",
     "export": "export cifar10-pocket -o export.safetensors",
     "card": "export cifar10-pocket --format card -o README.md",
-    "growth": "bench attention --lengths 8,16 --rounds 1 --seconds 0.01 -o growth.svg",
-    "trace": "bench data --rounds 1 --seconds 0.01 --trace -o trace.json",
+    "growth": f"bench attention --lengths 8,16 --embed-dim 8 {BRIEF} -o growth.png",
+    "trace": f"bench data -s model.depth=1 -s train.batch_size=8 {BRIEF} --trace -o trace.json",
     "sheet": "data info imagefolder:pictures -o sheet.png",
 }
 

@@ -27,7 +27,7 @@ COMMANDS = (
     *("attn-map mapped x.png -o PLACE", "visualize mapped --what curves -o PLACE"),
     *("data ls", "data info imagefolder:pictures", "data rm imagefolder:no"),
     *of("data_check", "data check pictures"),
-    *of("choose", "choose imagefolder:pictures --models cifar10-pocket"),
+    *of("choose", "choose imagefolder:pictures --models cifar10-pocket -s data.folds=3"),
     *("experiments ls", "experiments validate tiny.yaml broken.yaml"),
     *("experiments cp tiny.yaml PLACE/c.yaml",),
     *("runs ls", "runs verify mapped", "experiments show quickstart --json", "doctor"),

@@ -19,10 +19,8 @@ pytestmark = pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     ("file", "content"),
     [
-        *(("config.yaml", content) for content in ("seed: 0\n", "\0", None)),
-        *(("meta.json", content) for content in ("[]", None)),
-        *(("metrics.jsonl", content) for content in ("[1]\n", "")),
-        *(("status.json", "{"), ("result.json", "")),
+        *(("config.yaml", "seed: 0\n"), ("config.yaml", None), ("meta.json", "[]")),
+        *(("metrics.jsonl", ""), ("status.json", "{"), ("result.json", "")),
     ],
 )
 def test_a_damaged_run_is_listed_and_removed_but_not_used(file, content):

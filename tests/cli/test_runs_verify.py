@@ -100,7 +100,7 @@ def test_who_uses_an_older_checkpoint_says_so_once_and_an_export_is_refused(run,
     picture, told = save_picture("x.png", (9, 9)), "step 15 is used"
     uses = (
         *(("eval", "run"), ("predict", "run", picture)),
-        ("attn-map", "run", picture, "--method", "grad-rollout"),
+        ("attn-map", "run", picture, "--method", "grad-rollout", "-o", "x.json"),
         *[("eval", "run", "--probe", "knn")] * has("probe"),
         *[("eval", "run", "--review")] * has("review"),
         *(("visualize", "run", "--what", "curves"), ("train", tiny, "--init", "run", "-o", "new")),
@@ -108,7 +108,7 @@ def test_who_uses_an_older_checkpoint_says_so_once_and_an_export_is_refused(run,
     for words in uses:
         code, out, talk = vitcli(*words)
         assert (code, (out + talk).count(told)) == (0, 1), (words, talk)
-    for words in (uses[0], uses[1], ("attn-map", "run", picture)):
+    for words in (uses[0], uses[1], ("attn-map", "run", picture, "-o", "x.json")):
         assert told in document(*words)["notes"][-1]
     for form in ("onnx", "safetensors", "pt2", "card") * has("exports"):
         assert "--rerun" in said(4, "export", "run", "--format", form)

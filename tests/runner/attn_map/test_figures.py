@@ -37,7 +37,7 @@ def explanation(method: str, **changes) -> Explanation:
 SHAPES: dict[str, dict[str, Any]] = {
     "tall": {"picture": np.full((300, 20, 3), 99, np.uint8), "box": (100, 0, 20, 20)},
     "one head": {"heads": (1,), "layers": (3,), "query": (2, 2)},
-    "many heads": {"heads": tuple(range(1, 13)), "layers": (1, 12), "depth": 12},
+    "many heads": {"heads": tuple(range(1, 13)), "layers": (12,), "depth": 12},
     "large grid": {"grid": (16, 32), "num_prefix_tokens": 0, "has_cls": False, "layers": (3,)},
     "not a classifier": {"label": None, "explained_class": None, "probability": None},
 }

@@ -44,10 +44,12 @@ def test_levels(planned, alpha, expected):
 def crossed(differences: np.ndarray, planned: int, last: int) -> np.ndarray:
     """Return which rows of differences (studies, pairs) a t test finds at some look."""
     found = np.zeros(len(differences), bool)
+    sums, squares = differences.cumsum(1), (differences**2).cumsum(1)
     for pairs in looks_at(last, planned):
-        first = differences[:, :pairs]
-        t = first.mean(1) / (first.std(1, ddof=1) / pairs**0.5)
-        found |= 2 * stats.t.sf(abs(t), pairs - 1) <= level(pairs, planned)
+        total = sums[:, pairs - 1]
+        variance = (squares[:, pairs - 1] - total**2 / pairs) / (pairs - 1)
+        t = abs(total) / np.sqrt(pairs * variance)
+        found |= t >= stats.t.isf(level(pairs, planned) / 2, pairs - 1)
     return found
 
 
