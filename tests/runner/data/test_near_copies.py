@@ -36,7 +36,7 @@ RED, GREEN, BLUE = (255, 0, 0), (0, 130, 0), (60, 60, 255)
 
 @pytest.fixture(scope="module")
 def scenes() -> Tensor:
-    return generated_set("scenes").draw(200, 10)[0].pixels
+    return generated_set("scenes").draw(300, 10)[0].pixels
 
 
 def changed(pixels: Tensor, change: Change) -> Tensor:
