@@ -11,6 +11,7 @@ from typing import Any
 
 # A second thread does not help tiny tensors, and slows tests down where cores are shared.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # nor where it waits by spinning
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import numpy as np

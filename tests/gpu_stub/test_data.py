@@ -182,12 +182,11 @@ def training() -> dict[str, Any]:
         drawn.append(f"{key[0]} {'thread' if key in self._drawn else 'here'}")
         return original(self, *key)
 
-    changes = {"train.compile": False, "train.epochs": 3, "train.limit_batches": 2}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches.DrawnAhead, "take", take)
         for name, found in waits.items():
             patch.setattr(Trainer, name, counting_waits(getattr(Trainer, name), found))
-        run_training(load_experiment("quickstart", changes), Request(device="cuda"))
+        train("quickstart", {"train.epochs": 3}, COUNT)
     names = [thread.name for thread in threading.enumerate()]
     left = [name for name in names if name.startswith(batches.THREAD)]
     return {"drawn": drawn, "left": left, "waits": waits}
@@ -244,10 +243,10 @@ print(json.dumps(counters["stats"]["unique_graphs"]))
     assert ask_stub(code, cwd=tmp_path) == 3
 
 
-def train(name: str, changes: dict[str, Any]) -> dict[str, Any]:
+def train(name: str, changes: dict[str, Any], count: int = 100) -> dict[str, Any]:
     fields = {"train.limit_batches": 2, "train.epochs": 1, "train.batch_size": 8}
     experiment = load_experiment(name, fields | {"train.compile": False} | changes)
-    data = random_pictures(experiment, 100)
+    data = random_pictures(experiment, count)
     output = Path(tempfile.mkdtemp()) / "run"
     request = Request(device="cuda", output=output, load=lambda *_, **__: data)
     return run_training(experiment, request).result

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import draw_pictures
 from tests.gpu_stub.stub import ROOT, failing, run_on_stub
 from tests.patience import HANG
 
@@ -23,7 +24,7 @@ ILLEGAL_ADDRESS = 700
 def test_a_training_on_a_broken_gpu_exits_with_5(tmp_path, broken, advice):
     command = [sys.executable, "-m", "vitcli", "train", "--device", "cuda", "--epochs", "2"]
     command += ["--limit-batches", "2", "-s", "train.compile=false", "--resume", "auto"]
-    command += ["-s", "model.depth=1"]
+    command += ["-s", "model.depth=1", "--data", f"imagefolder:{draw_pictures(tmp_path)}"]
     done = run_on_stub(command, cwd=tmp_path, env=broken, timeout=HANG)
     assert done.returncode == 5, done.stderr
     assert "Traceback" not in done.stderr

@@ -121,7 +121,7 @@ def test_a_model_learns_equally_well_with_both_backends(fields, kernels, native_
     assert choose_kernels(native, CPU, autocast) == "native"
     if kernels == "half":
         use_backend(native, BACKENDS["half"]())
-    images, labels = torch.randn(64, 3, 16, 16), torch.randint(5, (64,))
+    images, labels = torch.randn(32, 3, 16, 16), torch.randint(5, (32,))
 
     def learn(model, dtype):
         with torch.autocast("cpu", BF16, enabled=dtype is BF16):

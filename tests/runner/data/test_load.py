@@ -23,7 +23,7 @@ from tests.runner.data import conftest
 from tests.runner.data.conftest import CIFAR, FOLDER, in_order, md5, write_archive, write_batches
 from vitcli.core.data.source import Images, channel_stats
 from vitcli.core.spec import GENERATED, TASKS, DataSpec, ExperimentSpec
-from vitcli.runner.data import readers
+from vitcli.runner.data import load, readers
 from vitcli.runner.data.arrays import data_hash, fitted, hold_out, keep_labels
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.extras import EXTRAS, ExtraReader
@@ -177,6 +177,7 @@ def images_of(counts: Sequence[int]) -> Images:
 def test_a_generated_data_set_is_canonical_and_described_without_drawing_it(
     name, here, monkeypatch
 ):
+    monkeypatch.setattr(load, "NUM_GENERATED", (300, 120))
     data = load_data(DataSpec(name=name, val_split=100))
     assert data.data_hash == load_data(DataSpec(name=name)).data_hash
     monkeypatch.setattr(f"vitcli.core.generated.{name}.draw", None)
@@ -198,6 +199,7 @@ def test_the_labels_are_balanced_and_nested():
 
 
 def test_a_held_out_image_does_not_change_which_images_are_labelled(here, monkeypatch):
+    monkeypatch.setattr(load, "NUM_GENERATED", (600, 120))
     whole = load_data(DataSpec(labels=30))
     split = load_data(DataSpec(labels=30, val_split=100))
     assert torch.equal(whole.train.pixels, split.train.pixels)

@@ -71,11 +71,11 @@ def calm(here, copy_of_run) -> RunDir:
 
 @pytest.fixture
 def stopped(here, workshop) -> RunDir:
-    """A run that was stopped inside its second epoch, with checkpoints at steps 5 and 6."""
+    """A run that was stopped inside its last epoch, with checkpoints at steps 5 and 6."""
     source = workshop / "stopped"
     if not source.exists():
         with stops_after(6):
-            train(workshop / "tiny.yaml", source)
+            train(workshop / "tiny.yaml", source, {"train.epochs": 2})
     return RunDir(shutil.copytree(source, here / "stopped"))
 
 

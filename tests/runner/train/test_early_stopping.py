@@ -185,12 +185,11 @@ def test_validation_images_give_the_thresholds_of_prediction_sets(tiny):
     ],
 )
 def test_the_reason_for_no_temperature_counts_wrong_answers_only_if_known(
-    tiny, num_val, accuracy, reason, is_doubted
+    num_val, accuracy, reason, is_doubted
 ):
-    found = train_early(tiny, "run", None)
     result = {"val_accuracy": accuracy, "set_threshold_0.8": 0.5}
     without, with_one = (
-        dataclasses.replace(found, num_val=num_val, result=result | more)
+        RunRecord(state="finished", num_val=num_val, result=result | more)
         for more in ({}, {"temperature": 0.5})
     )
     assert describe_temperature(without).endswith(reason)

@@ -14,7 +14,7 @@ from tests.cli.commands import said, vitcli
 from tests.plugin_rows import of
 from tests.runner.data.conftest import add
 from vitcli.core.spec import DataSpec
-from vitcli.runner.data import cache, folds, picture_reader
+from vitcli.runner.data import cache, folds, load, picture_reader
 from vitcli.runner.data.load import load_data
 from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.run.folder import RunDir
@@ -37,6 +37,7 @@ def place(tmp_path_factory) -> Path:
 @pytest.fixture
 def photos(here, place, monkeypatch) -> Path:
     """Twenty pictures of two classes each, and a run that was trained on them, always there."""
+    monkeypatch.setattr(load, "NUM_GENERATED", (40, 20))
     first = place.with_name("first")
     shutil.rmtree(place, ignore_errors=True)
     if first.exists():
@@ -78,7 +79,7 @@ def grow(photos: Path) -> Path:
     "between",
     [
         (),
-        ("--data", "shapes", "--limit-batches", "1"),
+        ("--data", "shapes"),
         *of("mae", ("--data", "imagefolder:photos", "-s", "task.name=mae")),
     ],
 )
@@ -269,7 +270,7 @@ def test_a_training_says_what_its_weights_learned_before(photos, case):
         Path("runs/old/split.json").unlink()
     elif case == "no run":
         first = "between"
-        words = ["--data", "shapes", "--limit-batches", 1, "--init", "old", "--name", first]
+        words = ["--data", "shapes", "--init", "old", "--name", first]
         said(0, "train", "tiny.yaml", *words)
         shutil.rmtree("runs/old")
         words = []

@@ -160,7 +160,10 @@ def test_of_a_damaged_run_what_is_still_known_is_used(
         ("meta.json", lambda text: text[:-9]),
     ],
 )
-def test_a_damaged_run_is_not_called_finished_and_the_advice_trains_it_again(calm, name, damage):
+def test_a_damaged_run_is_not_called_finished_and_the_advice_trains_it_again(
+    copy_of_run, name, damage
+):
+    calm = RunDir(copy_of_run(Path("calm"), {"train.epochs": 1}))
     path = calm.path / name
     path.write_text(damage(path.read_text()))
     talk = commands.said(4, "train", "--resume", "calm")
@@ -190,7 +193,7 @@ def test_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
 
 def test_a_valid_checkpoint_of_another_model_is_refused(stopped, copy_of_run, here):
     """With another number of heads, all tensors have the same shapes."""
-    other = RunDir(copy_of_run(here / "other", {"model.num_heads": 4}))
+    other = RunDir(copy_of_run(here / "other", {"model.num_heads": 4, "train.epochs": 1}))
     shutil.rmtree(stopped.checkpoints)
     shutil.copytree(other.checkpoints, stopped.checkpoints)
     for attempt in (lambda: continue_run(stopped), lambda: load_model("stopped")):
