@@ -435,11 +435,12 @@ def test_the_report_tells_two_versions_of_an_idea_apart():
     assert [row["idea"] for row in tried.rows] == ["x (b1)", "x (b2)", "x"]
 
 
-def test_a_dry_run_writes_nothing_and_refuses_what_the_run_refuses(made):
-    cost = json.loads(printed("decide", "-s", "model.depth=5", *NIGHT, "--dry-run", "--json"))
+def test_a_dry_run_writes_nothing_and_refuses_what_the_run_refuses(made, tiny):
+    words = ("--campaign", "night", "--against", "tiny.yaml", "-j", "1", "--dry-run")
+    cost = json.loads(printed("decide", "-s", "model.depth=3", *words, "--json"))
     assert (cost["split"], cost["pairs"], ROOT.exists()) == ("val", 0, False)
     assert cost["seconds"] > 0
-    assert said(2, "decide", "-s", "model.depth=4", *NIGHT, "--dry-run")
+    assert said(2, "decide", "-s", "model.depth=2", *words)
 
 
 IDEA = {"name": "x", "first_seed": 0, "verdict": "better"}
@@ -493,10 +494,23 @@ def test_earlier_comparisons_give_a_floor_and_lower_scores_may_be_better():
         found = found.with_idea(idea)
 
 
-def test_a_comparison_of_its_own_reads_the_test_images_and_a_claim_does(tiny, without_workers):
-    words = ["-s", "model.depth=3", "--against", "tiny.yaml", "--max-seeds", 5, "-j", 1]
-    words += ["--epochs", 1]
-    code, out, _ = vitcli("decide", *words, "--json")
+OWN = ["-s", "model.depth=3", "--against", "tiny.yaml", "--max-seeds", 5, "-j", 1, "--epochs", 1]
+
+
+@pytest.fixture
+def decided(tiny, without_workers, tmp_path_factory) -> tuple[int, str]:
+    """A comparison of its own, which is trained once in a process; its exit code and document."""
+    source = tmp_path_factory.getbasetemp() / "decided"
+    if not source.exists():
+        Path("answer.json").write_text(json.dumps(vitcli("decide", *OWN, "--json")[:2]))
+        shutil.copytree(Path(), source)
+    shutil.copytree(source / "runs", "runs", dirs_exist_ok=True)
+    code, out = json.loads((source / "answer.json").read_text())
+    return code, out
+
+
+def test_a_comparison_of_its_own_reads_the_test_images_and_a_claim_does(decided):
+    words, (code, out) = OWN, decided
     assert (code in (0, 6), json.loads(out)["pairs"]) == (True, 4) or json.loads(out)["pairs"] == 5
     root = next(Path("runs").glob("decide-tiny-*"))
     found = read(root)
@@ -505,7 +519,7 @@ def test_a_comparison_of_its_own_reads_the_test_images_and_a_claim_does(tiny, wi
     runs = [path.parent for path in root.glob("*/seed*/result.json")]
     assert len(runs) == 2 * len(found.ideas[0].scores)
     assert all("test_accuracy" in json.loads((run / "result.json").read_text()) for run in runs)
-    assert vitcli("decide", *words, "--json")[:2] == (code, out)
+    assert vitcli("decide", *words, "--json")[:2] == (code, out), "nothing is left to train"
     another = ("decide", "-s", "model.depth=1", "-j", 1)
     assert "--campaign" in said(2, *another, *words[2:4], "-o", root, "--max-seeds", 5)
     assert "--campaign" in said(2, *another, "--campaign", root.name)
@@ -526,24 +540,18 @@ def mine(logits, targets):
 """
 
 
-def test_the_test_images_of_an_own_loss_count_as_those_of_the_built_in_one(
-    tiny, without_workers, monkeypatch
-):
+def test_the_test_images_of_an_own_loss_count_as_those_of_the_built_in_one(decided):
     Path("loss.py").write_text(LOSS)
-    words = ("-s", "model.depth=3", "--against", "tiny.yaml", "--max-seeds", 5, "--epochs", 1)
-    found: list[Any] = []
-    decided = Campaign.decide
-    for own in ((), ("-s", "task.name=mine", "--code", "loss.py")):
-        seen: list[Any] = []
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                Campaign, "decide", lambda *all, seen=seen: seen.append(all[3](4)) or decided(*all)
-            )
-            _, out, _ = vitcli("decide", *words, *own, "-j", 1, "--json")
+    own = ("-s", "task.name=mine", "--code", "loss.py")
+    for out in (decided[1], vitcli("decide", *OWN, *own, "--json")[1]):
         assert json.loads(out)["notes"] == []
-        found.append(seen[-1])
-    assert found[0] == found[1]
-    assert found[0]
+    call = Call(against="tiny.yaml", typed={"train.epochs": 1})
+    built_in, mine = (
+        call.compare(None, {"model.depth": 3} | fields).contrast(4)
+        for fields in ({}, {"task.name": "mine"})
+    )
+    assert mine == built_in
+    assert mine
 
 
 def test_a_claim_trains_on_the_test_images(tiny, without_workers):

@@ -36,6 +36,7 @@ def test_options_reach_the_document(results):
     assert {**doc, "statistics": 0} == {**expected, "origin": {**doc["origin"]}, "statistics": 0}
 
 
+@pytest.mark.usefixtures("sketched")
 @pytest.mark.parametrize(
     ("typed", "shown"), [("../a/b", "../a/b"), ("b/../c", "b/../c"), ("{}/a/b", "b")]
 )
@@ -56,6 +57,7 @@ def test_output_writes_the_page_and_replaces_it(results):
     assert (results.parent / "out" / "report.html").is_file()
 
 
+@pytest.mark.usefixtures("sketched")
 @pytest.mark.parametrize("first", ["nothing", "document", "output"])
 @pytest.mark.parametrize(
     "file",
@@ -80,6 +82,7 @@ def test_output_replaces_no_file_that_a_person_made_or_changed(results, first, f
     assert before == {path: path.read_bytes() for path in Path().rglob("*.*") if path.is_file()}
 
 
+@pytest.mark.usefixtures("sketched")
 def test_a_folder_of_an_older_version_without_hashes_is_refused(results):
     printed("table", "results.csv", "-o", ".")
     document = json.loads(Path("results.json").read_text())
@@ -93,6 +96,7 @@ NAMED = re.sub(r",(\d),(?=\d)", r",s\g<1>5,", ROWS)
 OTHER = ROWS.replace("7", "8")
 
 
+@pytest.mark.usefixtures("sketched")
 @pytest.mark.parametrize(
     ("first", "second", "options", "code"),
     [
@@ -120,6 +124,7 @@ def test_output_replaces_results_of_the_same_name_only_if_it_holds_them(
     assert (Path("out/results.json").read_bytes() == before) == (code == 2)
 
 
+@pytest.mark.usefixtures("sketched")
 @pytest.mark.parametrize("source", ["table.csv", "other.csv"])
 def test_output_replaces_neither_its_input_nor_other_results(results, source):
     if source == "other.csv":

@@ -42,6 +42,11 @@ def run_of(*words: object) -> RunDir:
 
 
 @pytest.fixture
+def pictures(few_pictures) -> Path:
+    return few_pictures
+
+
+@pytest.fixture
 def hub(here, monkeypatch) -> Path:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here / "hub"))
     return here / "hub"

@@ -729,9 +729,10 @@ def _read_config(
         problems.append(f"{CONFIG}: {'line ' if reason[:1].isdecimal() else ''}{reason}")
         return {}, None
     # Old runs do not record the hash; a comment, or other blanks, change no field.
-    written = config_text(spec) if spec else dump(config)
-    same = (None, now, sha256(written.encode()))
-    if meta.get("config_sha256") in same:
+    known = meta.get("config_sha256")
+    if known in (None, now):  # to write it takes as long as to read the whole run
+        return config, spec
+    if known == sha256((config_text(spec) if spec else dump(config)).encode()):
         return config, spec
     problems.append(f"{CONFIG}: {EDITED}")
     return config, None
