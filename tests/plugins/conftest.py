@@ -14,6 +14,15 @@ def few_pictures(here) -> Path:
 
 
 @pytest.fixture
+def hub(here, monkeypatch) -> Path:
+    """The cache of the Hub."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here / "hub"))
+    return here / "hub"
+
+
+@pytest.fixture
 def sketched(monkeypatch) -> None:
     """Let each file of a figure hold its form: to draw it takes longer than the rest of a test."""
     monkeypatch.setattr("vitcli.runner.figure_style.encode", lambda draw, form: form.encode())

@@ -13,6 +13,7 @@ import pytest
 
 import vitcli as interface
 from tests.cli.commands import printed, said, vitcli
+from tests.here_engine import HereEngine
 from tests.own_code import forget
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.decide import comparison, ledger
@@ -174,7 +175,8 @@ def test_the_ledger_alone_is_enough_for_the_next_idea(night):
 
 
 @pytest.mark.parametrize(
-    "words", [("-s", "model.depth=5", "--adopt"), ("-s", "optim.warmup_epochs=2.0")]
+    "words",
+    [("-s", "model.depth=5", "--adopt"), ("-s", "optim.warmup_epochs=2.0", "--max-seeds", "6")],
 )
 def test_killed_anywhere_it_goes_on_with_the_same_pairs_and_verdict(made, monkeypatch, words):
     writes = []
@@ -498,9 +500,10 @@ OWN = ["-s", "model.depth=3", "--against", "tiny.yaml", "--max-seeds", 5, "-j", 
 
 
 @pytest.fixture
-def decided(tiny, without_workers, tmp_path_factory) -> tuple[int, str]:
+def decided(here, workshop, without_workers) -> tuple[int, str]:
     """A comparison of its own, which is trained once in a process; its exit code and document."""
-    source = tmp_path_factory.getbasetemp() / "decided"
+    source = workshop / "decided"
+    shutil.copy(workshop / "tiny.yaml", "tiny.yaml")
     if not source.exists():
         Path("answer.json").write_text(json.dumps(vitcli("decide", *OWN, "--json")[:2]))
         shutil.copytree(Path(), source)
@@ -554,11 +557,12 @@ def test_the_test_images_of_an_own_loss_count_as_those_of_the_built_in_one(decid
     assert mine
 
 
-def test_a_claim_trains_on_the_test_images(tiny, without_workers):
-    shared = ["--campaign", "night", "--max-seeds", 5, "-j", 1]
-    vitcli("decide", "-s", "model.depth=3", "--against", "tiny.yaml", "--epochs", 1, *shared)
-    won = campaign().ideas[0].replace(verdict="better", adopted=True)
-    ledger.update(ROOT, campaign(), lambda found: found.with_idea(won))
+def test_a_claim_trains_on_the_test_images(made, tiny, monkeypatch):
+    tiny.write_text(tiny.read_text().replace("train: {", "train: {precision: fp32, "))
+    words = ["-s", "model.depth=3", "--against", "tiny.yaml", "--epochs", 1, "--max-seeds", 5]
+    said(0, "decide", *words, "--campaign", "night", "-j", 1, "--adopt")
+    ledger.update(ROOT, campaign(), lambda found: found.model_copy(update={"data_hash": ""}))
+    monkeypatch.setattr("vitcli.runner.engines.drive.LocalEngine", HereEngine)
     for words in (["--epochs", 2], ["--max-seeds", 6]):
         assert "fixed before" in said(2, "decide", "night", "--claim", *words)
     code, out, _ = vitcli("decide", "night", "--claim", "-j", 1, "--json")

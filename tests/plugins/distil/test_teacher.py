@@ -118,7 +118,7 @@ def test_the_costs_of_a_teacher_are_counted_and_said_apart(tiny):
     assert each == found["forward_flops_per_image"] > 0, "both have the same architecture"
     run = tiny.train("mine", NAMED)
     result, teacher = read_record(run).result, read_record(RunDir(Path("runs/teacher"))).result
-    plain = read_record(RunDir(Path(TinyTask("classify", tiny.place).finished("plain", FEW)))).result
+    plain = read_record(Path(TinyTask("classify", tiny.place).finished("plain", FEW))).result
     assert result["teacher_flops"] == each * images
     assert result["train_flops"] == plain["train_flops"] + each * images == found["train_flops"]
     assert result["teacher_train_flops"] == teacher["train_flops"]
@@ -174,7 +174,9 @@ def losses(document: dict) -> list[float]:
     return [trial["test_loss"] for trial in document["rows"][0]["trials"]]
 
 
-def test_each_seed_of_a_study_has_its_teacher_and_saved_trials_need_none(tiny, without_workers, sketched):
+def test_each_seed_of_a_study_has_its_teacher_and_saved_trials_need_none(
+    tiny, without_workers, sketched
+):
     teacher = TinyTask("classify", tiny.place)
     for seed in (0, 1):
         teacher.finished(f"runs/wise/train/seed{seed}", FEW | {"seed": seed})

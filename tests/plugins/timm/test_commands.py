@@ -8,7 +8,6 @@ import pytest
 import safetensors.torch
 import timm
 import torch
-from huggingface_hub import constants
 from PIL import Image
 from safetensors import safe_open
 from timm.data import ImageNetInfo
@@ -44,12 +43,6 @@ def run_of(*words: object) -> RunDir:
 @pytest.fixture
 def pictures(few_pictures) -> Path:
     return few_pictures
-
-
-@pytest.fixture
-def hub(here, monkeypatch) -> Path:
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here / "hub"))
-    return here / "hub"
 
 
 @pytest.mark.parametrize("name", NAMES)
