@@ -13,14 +13,22 @@ from torch.autograd import DeviceType
 
 from tests.cli import commands
 from vitcli.core.spec.slots import ATTENTIONS
+from vitcli.plugins.bench import training
 from vitcli.plugins.bench.attention import fit_exponent
 from vitcli.plugins.bench.training import costliest, turns
 
 document = partial(commands.document, "bench")
-pytestmark = pytest.mark.usefixtures("here")
 QUICK = ("--rounds", "2", "--seconds", "0")
 SMALL = ("-s", "model.depth=1", "-s", "model.embed_dim=16", "-s", "model.num_heads=2")
 TINY = (*SMALL, "-s", "train.batch_size=8", *QUICK)
+
+
+@pytest.fixture(autouse=True)
+def small(here, monkeypatch) -> None:
+    """Measure the peaks of this machine with small products and copies, five times each."""
+    sizes = {"PEAK_SECONDS": 0, "MATMUL_SIDE": {"cpu": 512}, "COPY_BYTES": {"cpu": 2**20}}
+    for name, value in sizes.items():
+        monkeypatch.setattr(training, name, value)
 
 
 def test_training():

@@ -13,6 +13,7 @@ import pytest
 
 import vitcli as interface
 from tests.cli.commands import printed, said, vitcli
+from tests.here_engine import HereEngine
 from tests.own_code import forget
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.decide import comparison, ledger
@@ -174,7 +175,8 @@ def test_the_ledger_alone_is_enough_for_the_next_idea(night):
 
 
 @pytest.mark.parametrize(
-    "words", [("-s", "model.depth=5", "--adopt"), ("-s", "optim.warmup_epochs=2.0")]
+    "words",
+    [("-s", "model.depth=5", "--adopt"), ("-s", "optim.warmup_epochs=2.0", "--max-seeds", "6")],
 )
 def test_killed_anywhere_it_goes_on_with_the_same_pairs_and_verdict(made, monkeypatch, words):
     writes = []
@@ -435,11 +437,12 @@ def test_the_report_tells_two_versions_of_an_idea_apart():
     assert [row["idea"] for row in tried.rows] == ["x (b1)", "x (b2)", "x"]
 
 
-def test_a_dry_run_writes_nothing_and_refuses_what_the_run_refuses(made):
-    cost = json.loads(printed("decide", "-s", "model.depth=5", *NIGHT, "--dry-run", "--json"))
+def test_a_dry_run_writes_nothing_and_refuses_what_the_run_refuses(made, tiny):
+    words = ("--campaign", "night", "--against", "tiny.yaml", "-j", "1", "--dry-run")
+    cost = json.loads(printed("decide", "-s", "model.depth=3", *words, "--json"))
     assert (cost["split"], cost["pairs"], ROOT.exists()) == ("val", 0, False)
     assert cost["seconds"] > 0
-    assert said(2, "decide", "-s", "model.depth=4", *NIGHT, "--dry-run")
+    assert said(2, "decide", "-s", "model.depth=2", *words)
 
 
 IDEA = {"name": "x", "first_seed": 0, "verdict": "better"}
@@ -493,10 +496,24 @@ def test_earlier_comparisons_give_a_floor_and_lower_scores_may_be_better():
         found = found.with_idea(idea)
 
 
-def test_a_comparison_of_its_own_reads_the_test_images_and_a_claim_does(tiny, without_workers):
-    words = ["-s", "model.depth=3", "--against", "tiny.yaml", "--max-seeds", 5, "-j", 1]
-    words += ["--epochs", 1]
-    code, out, _ = vitcli("decide", *words, "--json")
+OWN = ["-s", "model.depth=3", "--against", "tiny.yaml", "--max-seeds", 5, "-j", 1, "--epochs", 1]
+
+
+@pytest.fixture
+def decided(here, workshop, without_workers) -> tuple[int, str]:
+    """A comparison of its own, which is trained once in a process; its exit code and document."""
+    source = workshop / "decided"
+    shutil.copy(workshop / "tiny.yaml", "tiny.yaml")
+    if not source.exists():
+        Path("answer.json").write_text(json.dumps(vitcli("decide", *OWN, "--json")[:2]))
+        shutil.copytree(Path(), source)
+    shutil.copytree(source / "runs", "runs", dirs_exist_ok=True)
+    code, out = json.loads((source / "answer.json").read_text())
+    return code, out
+
+
+def test_a_comparison_of_its_own_reads_the_test_images_and_a_claim_does(decided):
+    words, (code, out) = OWN, decided
     assert (code in (0, 6), json.loads(out)["pairs"]) == (True, 4) or json.loads(out)["pairs"] == 5
     root = next(Path("runs").glob("decide-tiny-*"))
     found = read(root)
@@ -505,7 +522,7 @@ def test_a_comparison_of_its_own_reads_the_test_images_and_a_claim_does(tiny, wi
     runs = [path.parent for path in root.glob("*/seed*/result.json")]
     assert len(runs) == 2 * len(found.ideas[0].scores)
     assert all("test_accuracy" in json.loads((run / "result.json").read_text()) for run in runs)
-    assert vitcli("decide", *words, "--json")[:2] == (code, out)
+    assert vitcli("decide", *words, "--json")[:2] == (code, out), "nothing is left to train"
     another = ("decide", "-s", "model.depth=1", "-j", 1)
     assert "--campaign" in said(2, *another, *words[2:4], "-o", root, "--max-seeds", 5)
     assert "--campaign" in said(2, *another, "--campaign", root.name)
@@ -526,31 +543,26 @@ def mine(logits, targets):
 """
 
 
-def test_the_test_images_of_an_own_loss_count_as_those_of_the_built_in_one(
-    tiny, without_workers, monkeypatch
-):
+def test_the_test_images_of_an_own_loss_count_as_those_of_the_built_in_one(decided):
     Path("loss.py").write_text(LOSS)
-    words = ("-s", "model.depth=3", "--against", "tiny.yaml", "--max-seeds", 5, "--epochs", 1)
-    found: list[Any] = []
-    decided = Campaign.decide
-    for own in ((), ("-s", "task.name=mine", "--code", "loss.py")):
-        seen: list[Any] = []
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                Campaign, "decide", lambda *all, seen=seen: seen.append(all[3](4)) or decided(*all)
-            )
-            _, out, _ = vitcli("decide", *words, *own, "-j", 1, "--json")
+    own = ("-s", "task.name=mine", "--code", "loss.py")
+    for out in (decided[1], vitcli("decide", *OWN, *own, "--json")[1]):
         assert json.loads(out)["notes"] == []
-        found.append(seen[-1])
-    assert found[0] == found[1]
-    assert found[0]
+    call = Call(against="tiny.yaml", typed={"train.epochs": 1})
+    built_in, mine = (
+        call.compare(None, {"model.depth": 3} | fields).contrast(4)
+        for fields in ({}, {"task.name": "mine"})
+    )
+    assert mine == built_in
+    assert mine
 
 
-def test_a_claim_trains_on_the_test_images(tiny, without_workers):
-    shared = ["--campaign", "night", "--max-seeds", 5, "-j", 1]
-    vitcli("decide", "-s", "model.depth=3", "--against", "tiny.yaml", "--epochs", 1, *shared)
-    won = campaign().ideas[0].replace(verdict="better", adopted=True)
-    ledger.update(ROOT, campaign(), lambda found: found.with_idea(won))
+def test_a_claim_trains_on_the_test_images(made, tiny, monkeypatch):
+    tiny.write_text(tiny.read_text().replace("train: {", "train: {precision: fp32, "))
+    words = ["-s", "model.depth=3", "--against", "tiny.yaml", "--epochs", 1, "--max-seeds", 5]
+    said(0, "decide", *words, "--campaign", "night", "-j", 1, "--adopt")
+    ledger.update(ROOT, campaign(), lambda found: found.model_copy(update={"data_hash": ""}))
+    monkeypatch.setattr("vitcli.runner.engines.drive.LocalEngine", HereEngine)
     for words in (["--epochs", 2], ["--max-seeds", 6]):
         assert "fixed before" in said(2, "decide", "night", "--claim", *words)
     code, out, _ = vitcli("decide", "night", "--claim", "-j", 1, "--json")

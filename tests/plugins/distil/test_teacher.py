@@ -42,7 +42,7 @@ def tiny(here, tmp_path_factory) -> TinyTask:
 
 def change_teacher(tiny: TinyTask) -> None:
     shutil.rmtree("runs/teacher")
-    TinyTask("classify", tiny.place).train("runs/teacher", FEW)
+    TinyTask("classify", tiny.place).finished("runs/teacher", FEW)
 
 
 @pytest.mark.parametrize("command", [(), ("--dry-run",)])
@@ -118,7 +118,7 @@ def test_the_costs_of_a_teacher_are_counted_and_said_apart(tiny):
     assert each == found["forward_flops_per_image"] > 0, "both have the same architecture"
     run = tiny.train("mine", NAMED)
     result, teacher = read_record(run).result, read_record(RunDir(Path("runs/teacher"))).result
-    plain = read_record(TinyTask("classify", tiny.place).train("plain", FEW)).result
+    plain = read_record(Path(TinyTask("classify", tiny.place).finished("plain", FEW))).result
     assert result["teacher_flops"] == each * images
     assert result["train_flops"] == plain["train_flops"] + each * images == found["train_flops"]
     assert result["teacher_train_flops"] == teacher["train_flops"]
@@ -143,7 +143,7 @@ def test_labelled_copies_count_once_and_a_resumed_run_labels_them_as_before(tiny
         assert_same_run(calm, run_training(experiment, Request(output=stopped, resume=True)).folder)
 
 
-def test_a_study_trains_with_and_without_a_teacher(tiny, without_workers):
+def test_a_study_trains_with_and_without_a_teacher(tiny, without_workers, sketched):
     base = json.loads(tiny.path.read_text())
     base.pop("task")
     base["train"] |= {"limit_batches": 1, "epochs": 1}
@@ -174,10 +174,12 @@ def losses(document: dict) -> list[float]:
     return [trial["test_loss"] for trial in document["rows"][0]["trials"]]
 
 
-def test_each_seed_of_a_study_has_its_teacher_and_saved_trials_need_none(tiny, without_workers):
+def test_each_seed_of_a_study_has_its_teacher_and_saved_trials_need_none(
+    tiny, without_workers, sketched
+):
     teacher = TinyTask("classify", tiny.place)
     for seed in (0, 1):
-        teacher.train(f"runs/wise/train/seed{seed}", FEW | {"seed": seed})
+        teacher.finished(f"runs/wise/train/seed{seed}", FEW | {"seed": seed})
     words = taught_study(tiny, "wise/train/seed{seed}")
     first = document(*words)
     for seed in (0, 1):
@@ -188,11 +190,11 @@ def test_each_seed_of_a_study_has_its_teacher_and_saved_trials_need_none(tiny, w
     for name in ("own", "wise/train/seed1"):
         shutil.rmtree(f"runs/{name}")
     assert losses(document(*words)) == losses(first)
-    teacher.train("runs/wise/train/seed1", FEW | {"seed": 2})
+    teacher.finished("runs/wise/train/seed1", FEW | {"seed": 2})
     assert "with other weights of wise/train/seed1" in said(3, *words, "--table-only")
 
 
-def test_trials_of_two_teachers_of_one_name_are_not_mixed(tiny, without_workers):
+def test_trials_of_two_teachers_of_one_name_are_not_mixed(tiny, without_workers, sketched):
     words = taught_study(tiny, "teacher")
     first = document(*words)
     change_teacher(tiny)
@@ -220,7 +222,7 @@ def test_a_source_that_learned_from_images_that_are_measured_is_told(tiny, sourc
     if source == "train.init":  # a teacher knows the same classes
         sources["other"] = {"data.name": "shapes"}
     for name, changes in sources.items():
-        plain.train(f"runs/{name}", FEW | changes)
+        plain.finished(f"runs/{name}", FEW | changes)
     measures = {"val": val, "fold": folds, "next-fold": folds | {"seed": 1}}
     found = {
         (name, measured): [

@@ -41,7 +41,7 @@ def test_a_machine_without_the_folder_of_the_study_trains_nothing(here):
     assert "does not see" in drive(["--version"], str(here), "logs/ray0.txt")
 
 
-def test_a_finished_study_needs_no_cluster(here, monkeypatch):
+def test_a_finished_study_needs_no_cluster(here, monkeypatch, sketched):
     monkeypatch.setattr("vitcli.runner.errors.find_spec", lambda _: True)  # ray is installed
     Path("mine.yaml").write_text(STUDY)
     for variant in ("full", "no-norm"):

@@ -19,7 +19,7 @@ ROOT = Path("runs/mine")
 
 
 @pytest.fixture
-def search(tiny, without_workers) -> None:
+def search(tiny, without_workers, sketched) -> None:
     Path("mine.yaml").write_text(SEARCH)
 
 

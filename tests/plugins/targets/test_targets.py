@@ -204,7 +204,7 @@ def test_a_map_explains_the_class_that_is_named(fit, colours):
 
 @pytest.mark.parametrize("loss", ["squared", "absolute"])
 def test_a_trained_regression_is_measured_and_answers_in_its_unit(fit, colours, loss):
-    record = fit("regress", "run", {"task.loss": loss, "train.epochs": 20})
+    record = fit("regress", "run", {"task.loss": loss, "train.epochs": 8, "optim.lr": 0.01})
     result, run = record.result, record.folder.path
     stored = np.load(run / "predictions.npz")
     error = stored["predictions"].astype(np.float64) - stored["targets"]

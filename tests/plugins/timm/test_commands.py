@@ -8,7 +8,6 @@ import pytest
 import safetensors.torch
 import timm
 import torch
-from huggingface_hub import constants
 from PIL import Image
 from safetensors import safe_open
 from timm.data import ImageNetInfo
@@ -42,9 +41,8 @@ def run_of(*words: object) -> RunDir:
 
 
 @pytest.fixture
-def hub(here, monkeypatch) -> Path:
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here / "hub"))
-    return here / "hub"
+def pictures(few_pictures) -> Path:
+    return few_pictures
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -23,6 +23,11 @@ from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
 
 
+@pytest.fixture
+def pictures(few_pictures) -> Path:
+    return few_pictures
+
+
 def test_a_model_of_timm_keeps_its_logits_and_can_be_measured(tiny, here):
     model = theirs()
     state = {f"module.{name}": tensor for name, tensor in model.state_dict().items()}
