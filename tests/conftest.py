@@ -115,17 +115,34 @@ def pytest_terminal_summary(terminalreporter) -> None:
         )
 
 
+@pytest.fixture(scope="session")
+def its_cache(tmp_path_factory) -> Path:
+    """The cache of the tests of this process. All processes share the compiled kernels.
+
+    ``VITCLI_TEST_KERNELS`` names a folder that keeps them for the next session.
+    """
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    kernels = Path(os.environ.get("VITCLI_TEST_KERNELS", shared / "kernels"))
+    kernels.mkdir(exist_ok=True)
+    (own / "cache").mkdir()
+    (own / "cache" / "kernels").symlink_to(kernels.absolute())
+    return own / "cache"
+
+
 @pytest.fixture
-def here(tmp_path, tmp_path_factory, monkeypatch) -> Path:
+def here(tmp_path, its_cache, request, monkeypatch) -> Path:
     """Change into an empty folder where only the embedded data set is available, and return it.
 
-    Figures are drawn with a quarter of the dots per inch, which takes half as long.
+    Figures are drawn with a quarter of the dots per inch, which takes half as long, unless a
+    browser shows them.
     """
     from vitcli.runner.figure_style import STYLE
 
-    monkeypatch.setitem(STYLE, "savefig.dpi", 50)
+    if not request.node.get_closest_marker("browser"):
+        monkeypatch.setitem(STYLE, "savefig.dpi", 50)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.setenv("VITCLI_CACHE", str(its_cache))
     monkeypatch.setenv("VITCLI_OFFLINE", "1")
     monkeypatch.delenv("VITCLI_DATA", raising=False)
     return tmp_path
