@@ -16,6 +16,7 @@ from torch import nn
 
 from tests import torchrun
 from tests.cli import commands
+from tests.conftest import draw_pictures
 from tests.own_code import EVERY, as_new_process, forget, vitcli
 from tests.plugin_rows import has
 from tests.runner.train.conftest import stops_after
@@ -125,8 +126,8 @@ def every(here) -> None:
 
 
 @pytest.fixture
-def small_check(pictures, monkeypatch) -> None:
-    data = {"name": f"imagefolder:{pictures}", "resize": 32}
+def small_check(here, monkeypatch) -> None:
+    data = {"name": f"imagefolder:{draw_pictures(here, 16, 3)}", "resize": 32}
     monkeypatch.setitem(check_code.SMALL, "data", data)
 
 
@@ -510,8 +511,8 @@ def test_a_training_that_lost_the_state_of_own_parts_is_not_called_exact(
     tiny, line, factor, step, name
 ):
     Path("net.py").write_text(NET % (line, f"self.head(self.means(x){factor})") + OUTSIDE % step)
-    words = "-s model.family=Net -s optim.name=Growing -o run"
-    vitcli(f"train {tiny} --code net.py {words} --stop-after 2")
+    words = "-s model.family=Net -s optim.name=Growing -o run --epochs 2 --stop-after 1"
+    vitcli(f"train {tiny} --code net.py {words}")
     vitcli("train --resume run --code net.py")
     record = read_record(RunDir(Path("run")))
     assert record.result["exact"] is not bool(name)
