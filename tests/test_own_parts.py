@@ -26,6 +26,7 @@ from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.models.image_model import build_model
 from vitcli.core.nn.norm import FrozenBuffers
 from vitcli.core.spec import FAMILIES, ModelSpec, model_spec
+from vitcli.core.spec.own import PYTHON
 from vitcli.core.train.schedule import lr_factor
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment import own_code
@@ -34,7 +35,7 @@ from vitcli.runner.experiment.diff import differences
 from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
-from vitcli.runner.train import check_code, contract
+from vitcli.runner.train import check_code, contract, flops
 from vitcli.runner.train.prepare import Request
 from vitcli.runner.train.train import train
 
@@ -517,6 +518,16 @@ def test_a_training_that_lost_the_state_of_own_parts_is_not_called_exact(
     record = read_record(RunDir(Path("run")))
     assert record.result["exact"] is not bool(name)
     assert name in str(record.inexact)
+
+
+@pytest.mark.parametrize("identity", ["the hash of a file", PYTHON])
+def test_operations_are_counted_once_but_again_for_parts_of_a_notebook(tiny, identity, monkeypatch):
+    counts = list[int]()
+    monkeypatch.setattr(flops, "_counted", {})
+    monkeypatch.setattr(flops, "step_flops", lambda *_: counts.append(1) or 1)
+    spec = load_experiment(str(tiny)).spec.replace(code={"part": identity})
+    assert flops.training_flops(spec) == flops.training_flops(spec)
+    assert len(counts) == 1 + (identity == PYTHON)
 
 
 @pytest.mark.parametrize("counted", ["", " * self.count()"])
