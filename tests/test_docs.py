@@ -125,7 +125,8 @@ PATHS = [path for path, _ in commands_of(root())]
 
 
 def shows(command: str) -> set[str]:
-    words = shlex.split(command)
+    """Return a command's name and its settings, those of images and of the depth without values."""
+    words = shlex.split(re.sub(r"(data\.\w+|model\.depth)=\S+", r"\1", command))
     name = " ".join(words[: 3 if " ".join(words[:3]) in PATHS else 2])
     settings = {value for option, value in pairwise(words) if option == "-s"}
     return {name, *(f"{name} {each}" for each in settings)}
@@ -152,7 +153,8 @@ def shortened(command: str) -> str:
     command = command.replace(" experiments/results/ship", f" {ROOT}/experiments/results/ship")
     if command.startswith("vitcli bench ") and "--help" not in command:
         brief = " --rounds 1 --seconds 0" + " --lengths 64,128" * ("attention" in command)
-        return re.sub(r"--lengths \S+", "", command) + brief
+        size = "" if "attention" in command else " -s train.batch_size=8"
+        return re.sub(r"--lengths \S+", "", command) + brief + size
     if command.startswith("vitcli ablate"):
         command += " --only baseline" * ("factorial" in command)  # of its 32 variants
         stays_short = re.search("--(dry-run|status|table)", command)
@@ -173,10 +175,10 @@ def shortened_training(command: str) -> str:
         return f"{command} --dry-run"
     if command == "vitcli train --resume pets":
         return command  # it takes no options
-    if not re.search("--data|--resume|val_split", command):
-        command += SMALL_DATA
+    if not re.search("--data|--resume", command):
+        command = command.replace("val_split=1000", "val_split=20") + SMALL_DATA
     if "imagefolder" in command:
-        command += " -s train.batch_size=16"
+        command += f" -s train.batch_size={2 if 'resnet18' in command else 16}"
     if "--resume quickstart" in command:
         return command.replace("epochs=20", "epochs=2")
     if "resnet18" in command:

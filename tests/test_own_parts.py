@@ -16,6 +16,7 @@ from torch import nn
 
 from tests import torchrun
 from tests.cli import commands
+from tests.conftest import draw_pictures
 from tests.own_code import EVERY, as_new_process, forget, vitcli
 from tests.plugin_rows import has
 from tests.runner.train.conftest import stops_after
@@ -25,6 +26,7 @@ from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.models.image_model import build_model
 from vitcli.core.nn.norm import FrozenBuffers
 from vitcli.core.spec import FAMILIES, ModelSpec, model_spec
+from vitcli.core.spec.own import PYTHON
 from vitcli.core.train.schedule import lr_factor
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment import own_code
@@ -33,7 +35,7 @@ from vitcli.runner.experiment.diff import differences
 from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
-from vitcli.runner.train import check_code, contract
+from vitcli.runner.train import check_code, contract, flops
 from vitcli.runner.train.prepare import Request
 from vitcli.runner.train.train import train
 
@@ -125,8 +127,8 @@ def every(here) -> None:
 
 
 @pytest.fixture
-def small_check(pictures, monkeypatch) -> None:
-    data = {"name": f"imagefolder:{pictures}", "resize": 32}
+def small_check(here, monkeypatch) -> None:
+    data = {"name": f"imagefolder:{draw_pictures(here, 16, 3)}", "resize": 32}
     monkeypatch.setitem(check_code.SMALL, "data", data)
 
 
@@ -513,12 +515,22 @@ def test_a_training_that_lost_the_state_of_own_parts_is_not_called_exact(
     tiny, line, factor, step, name
 ):
     Path("net.py").write_text(NET % (line, f"self.head(self.means(x){factor})") + OUTSIDE % step)
-    words = "-s model.family=Net -s optim.name=Growing -o run"
-    vitcli(f"train {tiny} --code net.py {words} --stop-after 2")
+    words = "-s model.family=Net -s optim.name=Growing -o run --epochs 2 --stop-after 1"
+    vitcli(f"train {tiny} --code net.py {words}")
     vitcli("train --resume run --code net.py")
     record = read_record(RunDir(Path("run")))
     assert record.result["exact"] is not bool(name)
     assert name in str(record.inexact)
+
+
+@pytest.mark.parametrize("identity", ["the hash of a file", PYTHON])
+def test_operations_are_counted_once_but_again_for_parts_of_a_notebook(tiny, identity, monkeypatch):
+    counts = list[int]()
+    monkeypatch.setattr(flops, "_counted", {})
+    monkeypatch.setattr(flops, "step_flops", lambda *_: counts.append(1) or 1)
+    spec = load_experiment(str(tiny)).spec.replace(code={"part": identity})
+    assert flops.training_flops(spec) == flops.training_flops(spec)
+    assert len(counts) == 1 + (identity == PYTHON)
 
 
 @pytest.mark.parametrize("counted", ["", " * self.count()"])

@@ -33,7 +33,9 @@ from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
 from vitcli.runner.train import trainer as training
+from vitcli.runner.train.flops import count_operations
 from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.prepare import prepare as planned
 from vitcli.runner.train.train import train
 
 training.SAVE_SHARE = float("inf")  # after every epoch, however short
@@ -60,6 +62,8 @@ def make_experiment(scratch: Path, epochs: int) -> Path:
     path = scratch / "tiny.yaml"
     pictures = draw_pictures(scratch, train=16, test=6)
     path.write_text(EXPERIMENT.format(pictures=pictures, epochs=epochs))
+    plan = planned(load_experiment(str(path)), Request(output=scratch / "none", device="cpu"))
+    count_operations(plan.spec, next(plan.training.batches(0)))  # here, and not in each child
     return path
 
 

@@ -30,12 +30,6 @@ def files_of(page: str) -> dict[str, str]:
     return dict(block.findall((DOCS / page).read_text()))
 
 
-def install(project: Path) -> Path:
-    options = ["-q", "--no-index", "--no-deps", "--no-build-isolation", "--target", "site"]
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(project)], check=True)
-    return Path("site").absolute()
-
-
 IN_TURN = """
 import json, sys
 from vitcli.cli.main import main
@@ -67,28 +61,27 @@ def test_the_page_shows_the_package():
     assert shown == {name: (PROJECT / name).read_text() for name in shown}
 
 
-def test_the_package_of_the_tutorial_works(tiny):
+def test_installed_packages_add_parts_a_command_and_an_option(tiny):
+    """The package of the page, and beside it that of the tutorial, which has a part alone."""
     for name, text in files_of("tutorials/own-part.md").items():
         folder = {"cosine.py": "vitcli_cosine"}.get(name, "")
         path = Path("project", folder, name)
         path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text(text)
-    site = install(Path("project").absolute())
-    vitcli(f"train {tiny} -s model.attention=Cosine --stop-after 1 -o run", where=site)
-    assert "vitcli-cosine: 0.1 " in Path("run/config.yaml").read_text()
-
-
-def test_an_installed_plugin_adds_a_part_a_command_and_an_option(tiny):
-    site = install(PROJECT)
-    plugins, _, roundness, _, _, measured, _ = vitcli(
+    options = ["-q", "--no-index", "--no-deps", "--no-build-isolation", "--target", "site"]
+    projects = map(str, (PROJECT, Path("project").absolute()))
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, *projects], check=True)
+    plugins, _, _, roundness, _, _, measured, _ = vitcli(
         "plugins --json",
+        f"train {tiny} -s model.attention=Cosine --stop-after 1 -o cosine",
         f"train {tiny} -s model.attention=rings --stop-after 1 -o run",
         "roundness run --json",
         f"train {tiny} -s task.name=confident --epochs 1 -o sure",
         "visualize sure --what sizes",
         "eval run --rings --json",
-        where=site,
+        where=Path("site").absolute(),
     )
+    assert "vitcli-cosine: 0.1 " in Path("cosine/config.yaml").read_text()
     row = rings_in(plugins)
     assert (row["state"], row["version"], row["package"]) == ("on", "0.3", "vitcli-rings")
     assert "vitcli-rings: 0.3 " in Path("run/config.yaml").read_text()
@@ -112,6 +105,7 @@ def installed(here, monkeypatch) -> Iterator[Install]:
     def forget() -> None:
         for cache in caches:
             cache.cache_clear()
+        sys.modules.pop("vitcli.cli.eval", None)  # it takes the options of plugins once
         roots = {path.stem for path in site.iterdir()}
         for name in [name for name in sys.modules if name.split(".")[0] in roots]:
             del sys.modules[name]

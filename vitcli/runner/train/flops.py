@@ -14,6 +14,7 @@ from vitcli.core.data.source import DataSet, Images
 from vitcli.core.inspect.cost import forward_flops, step_flops
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.own import PYTHON
 from vitcli.core.spec.train import MAX_EPOCHS
 from vitcli.core.train.optim import freeze
 from vitcli.runner.data.extras import EXTRAS
@@ -29,8 +30,7 @@ GREY, SPREAD = 0.5, 0.25
 """Mean and standard deviation for random pixels, unless the experiment has its own."""
 
 FIELDS: dict[str, Any] = {
-    "model": True,
-    "task": True,
+    **dict.fromkeys(("model", "task", "code"), True),
     "train": {"batch_size", "accumulate", "freeze", "grad_checkpointing"},
 }
 """Fields on which the operations depend."""
@@ -72,11 +72,11 @@ def count_operations(
     trains, if that is at hand; it stays as it is.
 
     Counting takes longer than a tiny training, so it is done once in a process, but each time with
-    own code, which a notebook may change.
+    parts of a notebook, which may change without another name or hash.
     """
     shapes = ((name, value.shape) for name, value in batch.items())
     key = (spec.model_dump_json(include=FIELDS), *shapes)
-    if key in _counted and not spec.code:
+    if key in _counted and PYTHON not in spec.code.values():
         return _counted[key]
     is_at_hand = module is not None and not spec.code
     abstract = abstract_copy(module) if module and is_at_hand else abstract_module(spec)
