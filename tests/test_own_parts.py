@@ -128,8 +128,8 @@ def every(here) -> None:
 
 @pytest.fixture
 def small_check(here, monkeypatch) -> None:
-    data = {"name": f"imagefolder:{draw_pictures(here, 16, 3)}", "resize": 32}
-    monkeypatch.setitem(check_code.SMALL, "data", data)
+    few = draw_pictures(here / "few", 16, 3)
+    monkeypatch.setitem(check_code.SMALL, "data", {"name": f"imagefolder:{few}", "resize": 32})
 
 
 @pytest.fixture
