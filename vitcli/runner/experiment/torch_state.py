@@ -50,7 +50,7 @@ def _functions() -> dict[tuple[Any, str], Any]:
     nn, optim = torch.nn, torch.optim
     modules = (torch, nn, nn.functional, nn.init, optim, torch.linalg)
     classes = (nn.Module, nn.Linear, nn.Conv2d, nn.LayerNorm, optim.AdamW, optim.Adam, optim.SGD)
-    inside = {place: vars(place) for place in (*modules, *classes)}
+    inside: dict[Any, dict[str, Any]] = {place: vars(place) for place in (*modules, *classes)}
     inside[torch.Tensor] = vars(torch._C.TensorBase) | vars(torch.Tensor)
     return {
         (place, name): value
