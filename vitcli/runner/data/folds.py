@@ -52,8 +52,7 @@ def take_fold(
         images = together(data.train, data.test)
         images = images[canonical_order(images)]
     number, part = divmod(seed, folds)
-    found = linked_images(images, data.class_names, folds, groups)
-    linked, digests, unlinked, _ = found
+    linked, digests, unlinked, _ = found = linked_images(images, data.class_names, folds, groups)
     is_test = divide(linked, digests, images.labels.tolist(), folds, number) == part
     sides, text = dict[str, str](), ""
     if known:
