@@ -94,6 +94,31 @@ def test_copies_are_in_one_part_turned_ones_and_those_of_another_class_too(pets,
         load_data(spec(pets, folds=3), seed=0, kept=learned)
 
 
+@pytest.mark.parametrize(("fit", "is_marked"), [("pad", True), ("stretch", False), ("crop", False)])
+def test_bars_do_not_make_pictures_look_alike(tmp_path, fit, is_marked):
+    root, generator = tmp_path / "wide", np.random.default_rng(1)
+    for name in ("cat", "dog"):
+        add(root / name, 15, generator, (20, 40))
+    fitted = {"fit": fit, "resize": (32, 32)}
+    for _ in ("read", "cached"):
+        data = load(root, messages := [""], **fitted)
+        assert "look" not in "".join(messages)
+        images = together(data.train, data.test)
+        assert linked_images(images, data.class_names, 3, {})[3] == 0
+    assert load(root, val_split=6, **fitted).data_hash == data.data_hash
+    for path in sorted(root.rglob("*.png"))[::5]:
+        Image.open(path).rotate(90, expand=True).save(path.with_name(f"turned-{path.name}"))
+    whole, hashes = load(root, **fitted), set[str]()
+    for seed in range(3):
+        data = fold(root, seed, **fitted)
+        hashes.add(data.data_hash)
+        turned = {name for name in data.test.names if "turned-" in name}
+        others = {name.replace("turned-", "") for name in turned}
+        assert fit == "crop" or others <= {*data.test.names}
+    assert len(hashes) == 1
+    assert (hashes != {whole.data_hash}) is is_marked, "runs of earlier versions, see ``take_fold``"
+
+
 def test_folds_of_probes_divide_no_copies_and_no_group_and_are_not_needed_without_them(pets):
     data = load(pets)
     assert folds_of_probes(data.train, data, 2) == (None, "")

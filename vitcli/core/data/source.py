@@ -30,6 +30,8 @@ class Images:
     """Name -> another tensor of the images, such as captions; its first axis is N."""
     names: tuple[str, ...] = ()
     """Name of each image, such as its file in a folder; empty without names."""
+    shown: Tensor | None = None
+    """Top, left, height and width of the part without black bars, (N, 4); None: there are none."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -40,22 +42,26 @@ class Images:
     def __getitem__(self, index: Tensor | slice) -> "Images":
         """Return the images at some indices, or those that a mask selects."""
         extra = {name: tensor[index] for name, tensor in self.extra.items()}
-        names = self.names
+        names, shown = self.names, self.shown
         if names:
             chosen = index.cpu() if isinstance(index, Tensor) else index
             names = tuple(names[place] for place in torch.arange(len(names))[chosen].tolist())
-        return Images(select(self.pixels, index), self.labels[index], extra, names)
+            shown = None if shown is None else shown[chosen]
+        return Images(select(self.pixels, index), self.labels[index], extra, names, shown)
 
     def to(self, device: torch.device | str) -> "Images":
         extra = {name: tensor.to(device) for name, tensor in self.extra.items()}
-        return Images(self.pixels.to(device), self.labels.to(device), extra, self.names)
+        pixels, labels = self.pixels.to(device), self.labels.to(device)
+        return Images(pixels, labels, extra, self.names, self.shown)
 
 
 def together(first: Images, second: Images) -> Images:
     """Return the images of both, in this order."""
     extra = {name: torch.cat([part, second.extra[name]]) for name, part in first.extra.items()}
     labels = torch.cat([first.labels, second.labels])
-    return Images(joined(first.pixels, second.pixels), labels, extra, first.names + second.names)
+    boxes = [part.shown for part in (first, second) if part.shown is not None]
+    shown, pixels = torch.cat(boxes) if boxes else None, joined(first.pixels, second.pixels)
+    return Images(pixels, labels, extra, first.names + second.names, shown)
 
 
 def evenly_spaced(images: Images, count: int) -> Images:

@@ -28,7 +28,7 @@ from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import read_corrections
 from vitcli.runner.data.find import own_path
 from vitcli.runner.data.folds import count_different, folds_of_probes
-from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
+from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike, without_bars
 from vitcli.runner.data.picture_reader import list_pictures
 from vitcli.runner.data.pictures import Box, picture_bytes, picture_to_draw
 from vitcli.runner.errors import ConfigError, InputError
@@ -219,10 +219,10 @@ def _pairs(images: Images, notes: list[str]) -> Tensor | None:
         most = int(MOST_PAIRS**0.5)
         notes.append(f"More than {most:,} images were not compared with each other.")
         return None
-    pixels, labels, first = images.pixels[:].cpu(), images.labels.cpu(), dict[bytes, int]()
-    digests = enumerate(pixel_digests(pixels))  # flat pictures are not compared otherwise
+    images, labels, first = images.to("cpu"), images.labels.cpu(), dict[bytes, int]()
+    digests = enumerate(pixel_digests(images.pixels))  # flat pictures are not compared otherwise
     equal = torch.tensor([(first.setdefault(digest, row), row) for row, digest in digests])
-    pairs = torch.cat([equal, pairs_alike(pixels, labels).flip(1)]).unique(dim=0)
+    pairs = torch.cat([equal, pairs_alike(without_bars(images), labels).flip(1)]).unique(dim=0)
     return pairs[labels[pairs[:, 0]] != labels[pairs[:, 1]]]
 
 

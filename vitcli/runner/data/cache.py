@@ -25,7 +25,7 @@ from vitcli.runner.data.find import cache_root, download_folder, own_path
 from vitcli.runner.files import commit_json, file_lock
 from vitcli.runner.text import Listener, printable
 
-FORMAT = 12
+FORMAT = 13
 """Raised when a file of pictures or arrays is decoded to other pixels or facts than before."""
 SPLITS = ("train", "test", "val")
 TYPES = {torch.uint8: "U8", torch.int16: "I16", torch.int64: "I64", torch.float32: "F32"}
@@ -159,8 +159,8 @@ def _read(path: Path) -> Decoded:
             continue
         start = f"{split}."
         parts = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
-        names = data.pop(f"{split}_names")
-        data[split] = Images(parts.pop("pixels"), parts.pop("labels"), parts, names)
+        names, shown = data.pop(f"{split}_names"), parts.pop("shown", None)
+        data[split] = Images(parts.pop("pixels"), parts.pop("labels"), parts, names, shown)
     return Decoded(DataSet(**data), **about)
 
 
@@ -220,6 +220,7 @@ def _keep(path: Path, key: str, decoded: Decoded, on_message: Listener) -> bool:
             continue
         facts[f"{split}_names"] = images.names
         parts = {"pixels": images.pixels, "labels": images.labels, **images.extra}
+        parts |= {} if images.shown is None else {"shown": images.shown}
         tensors |= {f"{split}.{name}": tensor for name, tensor in parts.items()}
     about = vars(decoded) | {"data": facts}
     temporary = path.with_suffix(".new")  # the lock is held, so no other process writes it

@@ -122,4 +122,4 @@ def relabelled(images: Images, corrections: Corrections) -> Images:
                 numbers[row] = correction
             correction = label
         labels.append(-1 if correction is None else correction)
-    return Images(images.pixels, torch.tensor(labels, dtype=torch.long), extra, images.names)
+    return replace(images, labels=torch.tensor(labels, dtype=torch.long), extra=extra)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vitcli.core.data.source import DataSet, Images, together
 from vitcli.runner.data.arrays import canonical_order, pixel_digests
-from vitcli.runner.data.near_copies import near_copies, pairs_alike
+from vitcli.runner.data.near_copies import near_copies, pairs_alike, without_bars
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import sha256
 from vitcli.runner.text import printable, quantity
@@ -52,7 +52,7 @@ def take_fold(
         images = together(data.train, data.test)
         images = images[canonical_order(images)]
     number, part = divmod(seed, folds)
-    linked, digests, unlinked, num_alike = linked_images(images, data.class_names, folds, groups)
+    linked, digests, unlinked, _ = found = linked_images(images, data.class_names, folds, groups)
     is_test = divide(linked, digests, images.labels.tolist(), folds, number) == part
     sides, text = dict[str, str](), ""
     if known:
@@ -65,9 +65,14 @@ def take_fold(
         old = sum(map(bool, sides.values()))
         text = f"; {old:,} of {quantity(len(sides), 'picture')} stay in the split of an earlier run"
     equal = _groups(digests, _pairs_in_groups(images, groups))
+    if images.shown is not None:  # earlier versions compared the bars, too
+        found = linked_images(replace(images, shown=None), data.class_names, folds, groups)
+    before, _, cut, num_alike = found
     has_lost = len(images) + 2 * num_alike > MOST_ALIKE  # the most that one part of them could have
-    if has_lost or (unlinked and linked.max() < equal.max()):  # earlier versions divided otherwise
-        data = replace(data, data_hash=sha256(repr((data.data_hash, unlinked)).encode()))
+    if has_lost or (cut and before.max() < equal.max()):  # earlier versions divided otherwise
+        data = replace(data, data_hash=sha256(repr((data.data_hash, cut)).encode()))
+    if not np.array_equal(linked, before):
+        data = replace(data, data_hash=sha256(repr((data.data_hash, "no bars")).encode()))
     unused = "" if with_test else f"; the {quantity(len(data.test), 'test image')} are not used"
     note = (
         f"fold {part + 1} of {folds} in division {number + 1} (seed {seed}):"
@@ -278,7 +283,8 @@ def alike_together(
     """
     images = together(train, val)
     is_divided = {*pixel_digests(train.pixels)} & {*pixel_digests(val.pixels)} or (
-        len(images) <= MOST_COMPARED and near_copies(val.pixels, train.pixels, in_colour=False)
+        len(images) <= MOST_COMPARED
+        and near_copies(without_bars(val), without_bars(train), in_colour=False)
     )
     if not is_divided:
         return val
@@ -346,7 +352,7 @@ def count_different(images: Images, data: DataSet) -> Tensor:
 def _pairs_alike(images: Images, *, in_colour: bool) -> Links:
     if len(images) > MOST_COMPARED:
         return np.empty((0, 2), np.int32)
-    return pairs_alike(images.pixels, in_colour=in_colour).int().numpy()
+    return pairs_alike(without_bars(images), in_colour=in_colour).int().numpy()
 
 
 def _pairs_in_groups(images: Images, groups_of: Mapping[str, str]) -> Links:

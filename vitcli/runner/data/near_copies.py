@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitcli.runner.data.arrays import pixel_digests
+from vitcli.core.data.source import Images
+from vitcli.runner.data.arrays import pixel_digests, stretch_to_size
 from vitcli.runner.data.listing import PictureFolder
 from vitcli.runner.data.pictures import picture_bytes
 
@@ -39,6 +40,20 @@ Named = Iterable[tuple[bytes, str]]
 """The digest of the pixels and the name of each image."""
 Labels = tuple[Tensor, Tensor] | None
 """The classes of pictures (N) and of the others (M)."""
+
+
+def without_bars(images: Images) -> Tensor:
+    """Return the pixels to compare, uint8: of pictures with bars, squares of what they show."""
+    if images.shown is None:
+        return images.pixels
+    squares = torch.empty(*images.pixels.shape[:2], 2 * SIDE, 2 * SIDE, dtype=torch.uint8)
+    parts = (each.split(AVERAGED) for each in (images.pixels, images.shown, squares))
+    for pixels, boxes, out in zip(*parts, strict=True):
+        for box in boxes.unique(dim=0):
+            rows, (top, left, height, width) = (boxes == box).all(1), box.tolist()
+            inside = pixels[rows][..., top : top + height, left : left + width]
+            out[rows] = stretch_to_size(inside, (2 * SIDE, 2 * SIDE))
+    return squares
 
 
 def near_copies(

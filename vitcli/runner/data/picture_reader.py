@@ -47,7 +47,13 @@ from vitcli.runner.data.folds import (
 from vitcli.runner.data.formats.npz import list_arrays
 from vitcli.runner.data.labels import notes_on_names, notes_on_pairs, same_group
 from vitcli.runner.data.listing import PictureFolder, divided, group_of
-from vitcli.runner.data.near_copies import MOST_PAIRS, content_digests, exact_copies, near_copies
+from vitcli.runner.data.near_copies import (
+    MOST_PAIRS,
+    content_digests,
+    exact_copies,
+    near_copies,
+    without_bars,
+)
 from vitcli.runner.data.pictures import (
     UNSET,
     can_read_heic,
@@ -228,6 +234,12 @@ def read_folder(
     if not spec.skip_bad:
         refuse_unreadable(folder, unreadable)
     digests = content_digests(folder, failures)
+    if spec.fit == "pad":
+        readable = replace(folder, paths=[folder.paths[row] for row in digests])
+        sizes = dict(zip(digests, sizes_of(readable), strict=True))
+        boxes = [arrays.central_box(*size, sizes.get(row, size)) for row in range(total)]
+        if {*boxes} - {(0, 0, *size)}:
+            images = replace(images, shown=torch.tensor(boxes))
     train, test, val, same, unlinked = split_folder(folder, images, digests, groups)
     rows = [*train, *test, *val]
     paths = [folder.paths[row] for row in rows]
@@ -405,7 +417,7 @@ def _near(train: Images, test: Images, *, in_colour: bool) -> list[tuple[int, in
     if len(train) * len(test) > MOST_PAIRS:
         return []
     labels = test.labels, train.labels
-    return near_copies(test.pixels, train.pixels, labels, in_colour=in_colour)
+    return near_copies(without_bars(test), without_bars(train), labels, in_colour=in_colour)
 
 
 def parts_of(images: Images, *parts: Sequence[int]) -> tuple[Images, Images, Images | None]:
