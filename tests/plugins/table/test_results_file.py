@@ -344,7 +344,7 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         (
             text_of([0.2, 0.3, 0.2, 3, 4, 3], "variant,seed,fpr"),
             {"lower_is_better": True},
-            "0.3 and 3",
+            "line 3: .* 0.3 .* such as 3,",
         ),
         ("variant,seed,score,state\na,0,1,finishd\n", {}, "line 2: state 'finishd'.*'finished'"),
         ("variant,seed,score\n,0,1\n", {}, "line 2: .*'variant' is empty"),

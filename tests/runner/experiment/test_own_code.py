@@ -97,7 +97,7 @@ def test_the_pre_training_of_a_run_may_have_own_parts(tiny):
     assert "pretrain.augment.policy" in vitcli("runs show own")
 
 
-def test_code_is_trusted_or_named_again(downloaded):
+def test_code_is_trusted_or_named_again(downloaded, tiny):
     vitcli("eval own --code runs/own/code/far")
     write_package("far", EDITED)
     assert "differs from the far/ of the" in vitcli("eval own --code far/", 2)
@@ -108,6 +108,7 @@ def test_code_is_trusted_or_named_again(downloaded):
     Path("far/inside/parts.py").write_text(f"from far import inside\n{EVERY}")
     for words in ("--resume own", "runs/own/config.yaml -o runs/own --rerun"):
         assert "move it elsewhere" in vitcli(f"train {words} --code far/", 4)
+    vitcli(f"train {tiny} --code runs/own/code/far -o runs/own --rerun --dry-run")
     vitcli("runs rm own --yes")
     assert copy.exists(), "changed code is not vitcli's"
 

@@ -116,7 +116,7 @@ def test_groups_and_corrections_of_the_run_stay_unless_others_are_typed(photos):
     Path("wrong.csv").write_text(made)
     group = ("-s", r"data.group=20-(\d+)\.")
     train("photos", "better", *group, "-s", "data.corrections=wrong.csv")
-    assert " for independent; they are of " in vitcli("eval", "better")[1]
+    assert " as independent; they are of " in vitcli("eval", "better")[1]
     talk = train("photos", "next", "--init", "better")
     assert "1 label corrected, 1 picture left out (wrong.csv)" in talk
     data = RunDir(Path("runs/next")).spec().data

@@ -132,12 +132,19 @@ class FolderCheck:
         Pictures that look like one of another class stay, because they may be rightly labelled. All
         that only look alike stay, if otherwise no test picture or none of a class would be left.
         """
+        equal, near = self._copies()
+        chosen = next((each for each in (equal | near, equal) if self._can_spare(each)), set())
+        return sorted(chosen)
+
+    @property
+    def has_copies(self) -> bool:
+        return any(self._copies())
+
+    def _copies(self) -> tuple[set[str], set[str]]:
         label = dict(zip(self.folder.names, self.folder.labels, strict=True))
         equal = {name for row in LEAKS for name, _ in self.pairs[row]}
         equal |= {name for pair in self.pairs["twins"] for name in pair} | {*self.seen}
-        near = {a for a, b in self.pairs["near"] if label[a] == label[b]}
-        chosen = next((each for each in (equal | near, equal) if self._can_spare(each)), set())
-        return sorted(chosen)
+        return equal, {a for a, b in self.pairs["near"] if label[a] == label[b]}
 
     def _can_spare(self, names: Collection[str]) -> bool:
         parts = (self.train, self.test, self.val)

@@ -102,8 +102,8 @@ def check(
             files.commit(leave_out, checked.corrections(found, leave_out).encode())
     elif leave_out is not None:
         why = "there is nothing to leave out"
-        if found.leaks or found.seen or found.pairs["twins"]:
-            why = "without the copies, a class or a split has no pictures; delete or add some"
+        if found.has_copies:
+            why = "without the copies, a class or a split would have no pictures; add other ones"
         say(f"{leave_out} is not written: {why}")
     following = command_after(folder, name, found, leave_out, against, fields)
     written = [path for path in (page, leave_out if found.left_out else None) if path]

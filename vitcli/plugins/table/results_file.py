@@ -440,12 +440,12 @@ def _scores(
                 f"{place}: is the score {score} {UNITS[unit]}, like the others? Correct it, or type"
                 " --unit percent, --unit fraction or --unit none"
             )
-    low = max((x for x in scores.values() if x < 1), default=Decimal(0))
+    low, place = max(((x, p) for p, x in scores.items() if x < 1), default=(Decimal(0), ""))
     high = min((x for x in scores.values() if x > 1), default=Decimal(0))
     if unit == "none" and not (chosen or is_loss) and 0 < 10 * low <= high and largest <= 100:
         raise InputError(
-            f"are {low} and {high} scores in one unit, or a fraction and percent? Correct the file,"
-            " or type --unit none"
+            f"{place}: is the score {low} in the unit of the others, such as {high}, or a fraction"
+            " among percent? Correct it, or type --unit none"
         )
     gap = max(scores.values(), default=Decimal(1)) - min(scores.values(), default=Decimal(0))
     if unit == "none" and (0 < largest < 0.001 or 0 < gap < 0.001):  # a table would round them away

@@ -79,7 +79,7 @@ def in_order(names: Collection[Class]) -> list[Class]:
 
 
 def names_alike(names: Sequence[str]) -> Pairs:
-    """Return classes whose names differ only in capital letters, width, blanks or the unseen."""
+    """Return classes whose names differ only in capitals, width, blanks or invisible signs."""
     seen = [re.sub(f"[{INVISIBLE}]", "", name) for name in names]
     folded = [unicodedata.normalize("NFKC", name).casefold() for name in seen]
     return _same(names, [" ".join(name.split()) for name in folded])

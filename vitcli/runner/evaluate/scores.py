@@ -158,7 +158,7 @@ def evaluate_run(
         groups = trained.data.groups
         if (num := len({groups.get(name, name) for name in images.names})) < len(images.names):
             trained.notes.append(
-                f"note: the 95 % interval takes {quantity(len(images), 'image')} for independent;"
+                f"note: the 95 % interval treats {quantity(len(images), 'image')} as independent;"
                 f" they are of {quantity(num, 'group')} (data.group), so it is too narrow"
             )
         majority, share = scores.majority

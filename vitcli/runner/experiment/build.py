@@ -67,10 +67,26 @@ def abstract_copy(module: nn.Module) -> nn.Module:
 
 
 @contextmanager
+def with_gradient(spec: ExperimentSpec) -> Iterator[None]:
+    """Say that a loss of own code, of which the block takes the gradient, has none."""
+    try:
+        yield
+    except RuntimeError as error:
+        is_own = spec.code and not own_code.locate_in_own_code(error)
+        if not is_own or "does not require grad" not in str(error):
+            raise
+        raise OwnCodeError(
+            f"{', '.join(sorted(spec.code))}: the loss has no gradient; compute it from the outputs"
+            " of the model, without argmax, comparisons, detach and no_grad"
+        ) from error
+
+
+@contextmanager
 def without_memory(spec: ExperimentSpec) -> Iterator[None]:
     """Say what an error of own code on the device ``meta``, or in a copy of it, is about."""
     try:
-        yield
+        with with_gradient(spec):
+            yield
     except TypeError as error:
         if not spec.code or "pickle" not in str(error):
             raise
@@ -79,11 +95,6 @@ def without_memory(spec: ExperimentSpec) -> Iterator[None]:
             " out of it"
         ) from error
     except RuntimeError as error:
-        if spec.code and "does not require grad" in str(error):
-            raise OwnCodeError(
-                f"{', '.join(sorted(spec.code))}: the loss has no gradient; compute it from the"
-                " outputs of the model, without argmax, comparisons, detach and no_grad"
-            ) from error
         if not spec.code or "meta" not in str(error):
             raise
         where = own_code.locate_in_own_code(error) or ", ".join(sorted(spec.code))

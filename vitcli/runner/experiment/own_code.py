@@ -12,6 +12,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder, SourceLoader
 from importlib.machinery import ModuleSpec
@@ -478,6 +479,23 @@ def save_copies(spec: ExperimentSpec, folder: Path) -> None:
             path = folder / FOLDER / file
             make_folder(path.parent)
             commit(path, content)
+
+
+def edited_copy(spec: ExperimentSpec, folder: Path, config: Mapping[str, Any]) -> Path | None:
+    """Return a copy that ``save_copies`` would replace although somebody edited it.
+
+    ``config`` is that with which the copies were made.
+    """
+    copies, stored = folder / FOLDER, stored_code(config)
+    for name in code_to_keep(spec):
+        for file, content in state.codes[name].contents.items() if name in state.codes else ():
+            path = copies / file
+            if path.is_file() and path.read_bytes() != content:
+                with suppress(OwnCodeError):
+                    if read_copy(copies, name).sha256 == stored.get(name):
+                        break
+                return path
+    return None
 
 
 def plugins_of(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:

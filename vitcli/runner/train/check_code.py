@@ -19,7 +19,7 @@ from vitcli.plugin import load_target
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import OwnCodeError, UserError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.build import new_module, without_memory
+from vitcli.runner.experiment.build import new_module, with_gradient
 from vitcli.runner.experiment.config import Experiment, override, parse_experiment
 from vitcli.runner.experiment.resolve import resolve
 from vitcli.runner.experiment.yaml_text import Places
@@ -126,7 +126,7 @@ def _check_part(name: str, field: str, device: torch.device) -> PartReport:
 def _check_gradients(training: Training) -> None:
     """Refuse a part with a parameter that the loss does not depend on."""
     training.module.train()
-    with settings(training), without_memory(training.spec):
+    with settings(training), with_gradient(training.spec):
         training.task.losses(next(iter(training.batches(0))))["loss"].backward()
     for _, kind, part in own_parts(training.task):
         for name, parameter in part.named_parameters():

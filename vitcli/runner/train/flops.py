@@ -30,7 +30,8 @@ GREY, SPREAD = 0.5, 0.25
 """Mean and standard deviation for random pixels, unless the experiment has its own."""
 
 FIELDS: dict[str, Any] = {
-    **dict.fromkeys(("model", "task", "code"), True),
+    "model": True,
+    "task": True,
     "train": {"batch_size", "accumulate", "freeze", "grad_checkpointing"},
 }
 """Fields on which the operations depend."""
@@ -75,7 +76,8 @@ def count_operations(
     parts of a notebook, which may change without another name or hash.
     """
     shapes = ((name, value.shape) for name, value in batch.items())
-    key = (spec.model_dump_json(include=FIELDS), *shapes)
+    fields = {"exclude": {"seed"}} if spec.code else {"include": FIELDS}  # own code sees all
+    key = (spec.model_dump_json(**fields), *shapes)
     if key in _counted and PYTHON not in spec.code.values():
         return _counted[key]
     is_at_hand = module is not None and not spec.code

@@ -217,19 +217,12 @@ def chosen_folder(experiment: Experiment, request: Request) -> RunDir:
     run.refuse_links()
     if run.path.is_dir():
         refuse_foreign_files(run, rerun=request.rerun)
-        refuse_edited_code(run)
-    return run
-
-
-def refuse_edited_code(run: RunDir) -> None:
-    """Refuse to replace a copy of own code that somebody has edited, perhaps the only one."""
-    copies = run.path / own_code.FOLDER
-    for name, digest in own_code.stored_code(read_record(run).config).items():
-        if (copies / name).exists() and own_code.read_copy(copies, name).sha256 != digest:
+        if edited := own_code.edited_copy(spec, run.path, read_record(run).config):
             raise InputError(
-                f"{copies / name} was changed after the run began, and a training would replace it;"
-                " move it elsewhere"
+                f"{edited} was changed after the run began, and a training would replace it; move"
+                " it elsewhere"
             )
+    return run
 
 
 def with_run_of_teacher(experiment: Experiment, request: Request, run: RunDir) -> Experiment:
