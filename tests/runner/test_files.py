@@ -23,6 +23,7 @@ from vitcli.runner.files import (
     require_replaceable,
     require_that_it_stays,
     require_utf8,
+    scratch_folder,
     to_hashed_json,
     unwind_on_signals,
 )
@@ -117,6 +118,12 @@ with scratch_folder(Path(sys.argv[1])) as folder:
     os.kill(os.getpid(), int(sys.argv[2]))
 print("not reached")
 """
+
+
+def test_a_scratch_folder_is_removed_at_the_end(tmp_path):
+    with scratch_folder(tmp_path) as folder:
+        (folder / "file").touch()
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

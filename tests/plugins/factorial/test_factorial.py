@@ -233,7 +233,8 @@ def test_the_committed_simulation_holds_and_a_short_one_agrees():
     stored = json.loads(factorial.RESULT.read_text())
     assert stored["results"].keys() == factorial.CASES.keys()
     for name, shares in stored["results"].items():
-        assert max(shares["exists"], shares["interval"]) <= 0.055, name
+        limit = 0.065 if "two parts" in name else 0.055  # 5 % and three standard errors
+        assert max(shares["exists"], shares["interval"]) <= limit, name
     shares = factorial.measure("3 seeds, part x seed terms of 9 times the variance", 20)
     assert shares["interval"] < min(0.15, shares["independent"])
 
