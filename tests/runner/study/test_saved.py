@@ -20,7 +20,7 @@ from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.weights import start_sha256
 from vitcli.runner.experiment import own_code
-from vitcli.runner.files import commit, sha256, to_hashed_json
+from vitcli.runner.files import commit, sha256
 from vitcli.runner.run import store
 from vitcli.runner.run.folder import find_run
 from vitcli.runner.run.record import metric_facts, saved_record
@@ -204,23 +204,6 @@ def accuracies() -> dict[str, float | None]:
     return {entry.value["variant"]: entry.check().test_score for entry in read_store(SAVED)}
 
 
-def write_as_before(path: Path) -> list[Path]:
-    """Write the trials of a seed as vitcli 0.8 did; return the JSON files."""
-    written = []
-    for each in read_lines(path):
-        target = path.parent / each.value["variant"] / f"{path.stem}-{each.key[:8]}.json"
-        target.parent.mkdir(exist_ok=True)
-        value = {name: content for name, content in each.value.items() if name != "format"}
-        if value["predictions_sha256"]:
-            np.savez_compressed(target.with_suffix(".npz"), **each.predictions())  # type: ignore[arg-type]
-            value["predictions_sha256"] = sha256(target.with_suffix(".npz").read_bytes())
-        target.write_bytes(to_hashed_json({"format": 1, **value}))
-        written.append(target)
-    path.unlink()
-    path.with_suffix(".npz").unlink(missing_ok=True)
-    return written
-
-
 @pytest.mark.parametrize("suffix", [".npz", ".jsonl"])
 @pytest.mark.parametrize("is_new", [True, False])
 def test_a_kill_while_saving_loses_no_saved_trial(study, monkeypatch, suffix, is_new):
@@ -260,22 +243,6 @@ def test_a_saved_trial_stays_unless_it_is_trained_again(study):
     assert [entry.check().test_score for entry in read_lines(LINES)] == [0.25]
     LINES.write_bytes(LINES.read_bytes().replace(b"\n", b"\r\n"))
     assert [entry.check().test_score for entry in read_lines(LINES)] == [0.25], "git on Windows"
-
-
-def test_the_files_of_an_earlier_version_are_read_beside_the_new_ones(study):
-    fabricate("full", 0, 0.75)
-    fabricate("no-norm", 0, state="diverged")
-    save_all(study)
-    whole = read_results(study, ROOT)
-    (single, _) = write_as_before(LINES)
-    shutil.rmtree(ROOT)
-    assert read_results(study, ROOT, (), SavedTrials(SAVED)) == whole
-    fabricate("full", 0, 0.25)
-    save_all(study)
-    assert not LINES.exists(), "a saved trial is kept"
-    save_results(plan_study(study, ROOT, (), rerun=("full",)), SAVED, "full/seed0")
-    assert accuracies() == {"full": 0.25, "no-norm": None}
-    assert list(single.parent.glob("seed0-*")) == []
 
 
 PREDICTIONS = LINES.with_suffix(".npz")

@@ -7,9 +7,6 @@ the hash of its predictions; members that no line states are ignored.
 
 The predictions of a trial are written before its line, each file as a whole. So a killed process
 leaves both files readable, with every earlier trial.
-
-vitcli 0.8 and older wrote ``STUDY/VARIANT/seed0-HASH.json`` and ``.npz`` for each trial. They are
-read, too.
 """
 
 import functools
@@ -30,10 +27,7 @@ from vitcli.runner.errors import InputError
 from vitcli.runner.run.predictions import MAX_BYTES, Arrays, PerImage, per_image, read_outputs
 from vitcli.runner.run.record import RunRecord, saved_record
 
-FORMAT, OLD_FORMAT = 2, 1
-"""Of a line, and of a file with a single trial."""
-PLAN = "plan.json"
-"""File beside saved trials with the planned seeds."""
+FORMAT = 2
 WEIGHTS = ("init_sha256", "teacher_sha256")
 """Fields of a record with the weights that a trial started or learned from."""
 DAMAGES = (ValueError, KeyError, TypeError, AttributeError, IndexError)
@@ -51,7 +45,7 @@ class Entry:
     content: Callable[[], bytes]
     """Reads the file with its predictions."""
     line: str = ""
-    """The line in the store; empty for a file with a single trial."""
+    """The line in the store."""
 
     @property
     def config_hash(self) -> str:
@@ -76,10 +70,8 @@ class Entry:
         return [self.value["record"].get(name) for name in WEIGHTS]
 
     def predictions(self) -> Arrays:
-        content = self.content()
-        arrays = read_outputs(content, self.members if self.line else "")
-        digest = hash_of(arrays) if self.line else files.sha256(content)
-        if digest != self.value["predictions_sha256"]:
+        arrays = read_outputs(self.content(), self.members)
+        if hash_of(arrays) != self.value["predictions_sha256"]:
             raise ValueError("its predictions do not match their hash")
         return arrays
 
@@ -99,18 +91,13 @@ class Entry:
                 if not (spec and spec.code):  # an own objective may store something else
                     raise
                 return record
-            file = Path(self.place.rpartition(":")[0] if self.line else self.place)
-            inside = f":{self.members}" if self.line else ""
-            return record.changed(
-                images=images, stored_predictions=f"{file.with_suffix('.npz')}{inside}"
-            )
+            file = Path(self.place.rpartition(":")[0]).with_suffix(".npz")
+            return record.changed(images=images, stored_predictions=f"{file}:{self.members}")
 
 
 def read_store(folder: Path) -> list[Entry]:
-    """Return every saved trial in a folder and below it, those of older versions last."""
-    lines = [entry for path in sorted(folder.rglob("seed*.jsonl")) for entry in read_lines(path)]
-    paths = [path for path in sorted(folder.rglob("*.json")) if path.name != PLAN]
-    return lines + [entry for path in paths if (entry := read_single(path))]
+    """Return every saved trial in a folder and below it."""
+    return [entry for path in sorted(folder.rglob("seed*.jsonl")) for entry in read_lines(path)]
 
 
 def read_lines(path: Path) -> list[Entry]:
@@ -138,30 +125,14 @@ def _read_line(place: str, line: str, content: Callable[[], bytes]) -> Entry:
         body = line.removesuffix(f', "sha256": "{digest}"}}') + "}"
         if not digest or files.sha256(body.encode()) != digest:
             raise ValueError("it does not match its hash")
-        return _entry(place, value, FORMAT, content, line)
-
-
-def read_single(path: Path) -> Entry | None:
-    """Return the trial in a file of an older version; None if it is a trial of a search."""
-    with _errors_name(path):
-        value = files.read_json(path)
-        if "search" in value:
-            return None
-        if "record" not in value:
-            raise InputError(
-                f"{path}: not a saved trial; keep saved trials in a folder of their own"
-            )
-        if not value.pop("sha256", ""):
-            raise ValueError("it has no hash")
-        arrays = functools.partial(files.read_bounded, path.with_suffix(".npz"), MAX_BYTES)
-        return _entry(str(path), value, OLD_FORMAT, arrays)
+        return _entry(place, value, content, line)
 
 
 def _entry(
-    place: str, value: dict[str, Any], form: int, content: Callable[[], bytes], line: str = ""
+    place: str, value: dict[str, Any], content: Callable[[], bytes], line: str = ""
 ) -> Entry:
-    if value["format"] != form:
-        raise InputError(f"{place}: not a saved trial of format {form}; update vitcli")
+    if value["format"] != FORMAT:
+        raise InputError(f"{place}: not a saved trial of format {FORMAT}; update vitcli")
     record = value["record"]
     if type(record["seed"]) is not int:
         raise ValueError(f"its seed is {record['seed']}")
@@ -228,15 +199,13 @@ def save(
     (changed fields) and ``record``; ``predictions`` returns the condensed predictions.
     """
     value = {"format": FORMAT, **value, "predictions_sha256": None}
-    new = _entry("", value, FORMAT, bytes)
+    new = _entry("", value, bytes)
     path = folder / value["study"] / f"seed{new.seed}.jsonl"
     files.make_folder(path.parent)
     with files.file_lock(path.parent / files.LOCK):
         entries = read_lines(path)
-        paths = path.parent.rglob(f"seed{new.seed}-*.json")
-        olds = {old: entry for old in paths if (entry := read_single(old)) and entry.key == new.key}
-        same = [*olds.values(), *(entry for entry in entries if entry.key == new.key)]
-        if not replace and new.weights in [entry.weights for entry in same]:
+        same = [entry.weights for entry in entries if entry.key == new.key]
+        if not replace and new.weights in same:
             return
         if predictions:
             arrays = predictions()
@@ -246,9 +215,6 @@ def save(
         line = f'{body[:-1]}, "sha256": "{files.sha256(body.encode())}"}}'
         lines = [entry.line for entry in entries if entry.key != new.key]
         files.commit(path, "".join(f"{kept}\n" for kept in [*lines, line]).encode())
-        for old in olds:
-            old.unlink()
-            old.with_suffix(".npz").unlink(missing_ok=True)
 
 
 def _add_members(path: Path, entries: Sequence[Entry], new: Entry, arrays: Arrays) -> None:
