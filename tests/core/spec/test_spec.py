@@ -159,18 +159,18 @@ def model(**fields: Any) -> dict[str, Any]:
 REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("no attn_mask_diagonal", model(**SWIN, attn_mask_diagonal=True)),
     *(
-        (f"'{name}' has no full matrix", model(attention=name, attn_mask_diagonal=True))
+        (f"'{name}' has no attn_mask_diagonal", model(attention=name, attn_mask_diagonal=True))
         for name in ATTENTIONS
         if name != "softmax"
     ),
     ("no matrix of scores", model(attention="linformer", pos_embed="relative")),
-    ("no weights that attn_drop", model(attention="performer", attn_drop=0.1)),
+    ("no attn_drop", model(attention="performer", attn_drop=0.1)),
     ("no attn_clamp", model(attention="strided", attn_clamp=True)),
-    ("no temperature", model(attention="linear", attn_scale="learned")),
+    ("no attn_scale", model(attention="linear", attn_scale="learned")),
     ("must be odd", model(attention="local", attn_window=4)),
     ("'shifted' needs a patch_size", model(patch_embed="shifted", patch_size=1)),
-    ("patch_pre_norm needs", model(patch_embed="shifted", patch_pre_norm=True)),
-    ("stem_width needs", model(stem_width=8)),
+    ("'shifted' has no patch_pre_norm", model(patch_embed="shifted", patch_pre_norm=True)),
+    ("'linear' has no stem_width", model(stem_width=8)),
     ("stem_width needs", model(stem_width=8, patch_embed="conv_stem", patch_size=2)),
     ("impulse.*pos_embed", model(init="impulse", pos_embed="rope2d")),
     ("'impulse' needs attn_proj", model(init="impulse", attn_proj=False)),

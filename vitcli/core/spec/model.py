@@ -227,29 +227,15 @@ class AttentionSpec(TokenSpec):
             )
         if slots.POS_EMBEDS[self.pos_embed].biases_scores and not row.takes_bias:
             raise ValueError(f"{rule} has no matrix of scores for pos_embed {self.pos_embed!r}")
-        reasons = {
-            "attn_drop": "has no weights that attn_drop could drop",
-            "attn_clamp": "has no attn_clamp",
-            "attn_scale": "has no temperature; leave attn_scale out",
-            "attn_mask_diagonal": "has no full matrix of scores whose diagonal"
-            " attn_mask_diagonal could mask",
-        }
-        for field, reason in reasons.items():
+        for field in ("attn_drop", "attn_clamp", "attn_scale", "attn_mask_diagonal"):
             default = type(self).model_fields[field].default
             if getattr(self, field) != default and not row.takes(field):
-                raise ValueError(f"{rule} {reason}")
+                raise ValueError(f"{rule} has no {field}; leave it out")
         if self.attn_window % 2 == 0:
             raise ValueError(
                 f"attn_window must be odd, so that the window has a centre; got {self.attn_window}"
             )
         return self
-
-
-def names_taking(field: str) -> str:
-    """Return the names of the patch embeddings that take a field of the spec."""
-    return " or ".join(
-        sorted(repr(name) for name, row in slots.PATCH_EMBEDS.items() if row.takes(field))
-    )
 
 
 class PatchSpec(TokenSpec):
@@ -282,16 +268,11 @@ class PatchSpec(TokenSpec):
                 f"patch_embed {self.patch_embed!r} needs a patch_size of {row.min_patch_size} or"
                 f" more, got {self.patch_size}"
             )
-        if self.stem_width and not (row.takes("stem_width") and self.patch_size > 2):
-            raise ValueError(
-                f"stem_width needs patch_embed {names_taking('stem_width')} with a patch_size of 4"
-                " or more: the last layer always has embed_dim channels"
-            )
-        if self.patch_pre_norm and not row.takes("patch_pre_norm"):
-            raise ValueError(
-                f"patch_pre_norm needs patch_embed {names_taking('patch_pre_norm')}, which cuts the"
-                " patches first"
-            )
+        for field in ("stem_width", "patch_pre_norm"):
+            if getattr(self, field) and not row.takes(field):
+                raise ValueError(f"patch_embed {self.patch_embed!r} has no {field}; leave it out")
+        if self.stem_width and self.patch_size <= 2:
+            raise ValueError("stem_width needs a patch_size of 4 or more; leave it out")
         return self
 
 
