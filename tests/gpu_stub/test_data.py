@@ -29,11 +29,9 @@ from vitcli.core.data.batches import (
 from vitcli.core.data.source import Images
 from vitcli.core.objectives.classify import Classify
 from vitcli.core.spec import AugmentSpec
-from vitcli.core.train.training import Training
 from vitcli.plugins.bench.training import make_workload
 from vitcli.runner.evaluate.weights import weights_sha256
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.build import compile_batches
 from vitcli.runner.train.dry_run import dry_run
@@ -49,7 +47,8 @@ COMPILED = {"cifar10-small": 5, "cifar10-strong": 35}
 
 
 ASK = f"""{IMPORT}
-found = {{"policies": data.all_policies(), "save": data.checkpoint(), "slow": data.slow_copies()}}
+found = {{"policies": data.all_policies(), "slow": data.slow_copies()}}
+found |= {{"sha256": data.hash_of_weights()}}
 found |= {{"training": data.training(), "refused": steps.refuse_captures()}}
 found |= {{"exact": data.exactness(), "settings": data.settings()}}
 print(json.dumps(found))
@@ -84,20 +83,17 @@ def test_copies_that_wait_or_come_from_pageable_memory_are_seen():
     assert found["waits"] == 1, "for the copy to the host"
 
 
-def test_a_checkpoint_waits_once_for_all_tensors():
-    found = ask_once("data", ASK)["save"]
-    assert found["tensors"] > 50
-    assert found["waits"] <= 2
-    assert found["unpinned"] == 0
-    assert len(found["sha256"]) == 64, "predict hashes the weights on the device"
+def test_weights_on_a_device_have_a_hash():
+    assert len(ask_once("data", ASK)["sha256"]) == 64, "predict hashes the weights on the device"
 
 
-def test_a_training_draws_ahead_and_waits_once_for_outputs_and_checkpoints():
+def test_a_training_draws_ahead_and_measures_its_outputs_once():
     found = ask_once("data", ASK)["training"]
     assert found["drawn"] == ["0 here", "1 thread", "2 thread", "0 here"]
     assert found["left"] == []
-    assert found["waits"]["test_outputs"] == [1, 1, 1, 0]  # the last outputs are used again
-    assert set(found["waits"]["save"]) == {1}
+    *first, again = found["waits"]
+    assert all(first)
+    assert again == 0, "the last outputs are used again"
 
 
 CUDA = torch.device("cuda")
@@ -162,20 +158,14 @@ def all_policies() -> dict[str, Any]:
     }
 
 
-def checkpoint() -> dict[str, Any]:
-    experiment = load_experiment("quickstart", {"train.ema_decay": 0.9, "train.compile": False})
-    work = make_workload(experiment, "cuda", ignore_message)
-    state = Training(work.spec, work.training.task, work.training.data, work.training.autocast)
-    next(state.run_epoch(0))
-    tensors = state.tensors()
-    with tempfile.TemporaryDirectory() as folder, counting() as seen:
-        save_checkpoint(Path(folder), Checkpoint(1, tensors, {}))
-    return counts(seen) | {"tensors": len(tensors), "sha256": weights_sha256(tensors)}
+def hash_of_weights() -> str:
+    work = make_workload(load_experiment("quickstart"), "cuda", ignore_message)
+    return weights_sha256(work.training.tensors())
 
 
 def training() -> dict[str, Any]:
     drawn: list[str] = []
-    waits: dict[str, list[int]] = {"test_outputs": [], "save": []}
+    waits: list[int] = []
     original = batches.DrawnAhead.take
 
     def take(self: batches.DrawnAhead, *key: Hashable) -> EpochPlan:
@@ -184,8 +174,7 @@ def training() -> dict[str, Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches.DrawnAhead, "take", take)
-        for name, found in waits.items():
-            patch.setattr(Trainer, name, counting_waits(getattr(Trainer, name), found))
+        patch.setattr(Trainer, "test_outputs", counting_waits(Trainer.test_outputs, waits))
         train("quickstart", {"train.epochs": 3}, COUNT)
     names = [thread.name for thread in threading.enumerate()]
     left = [name for name in names if name.startswith(batches.THREAD)]

@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
-from vitcli.core.torch_use import to_host
 from vitcli.runner import files
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import MANIFEST, TENSORS, RunDir, delete_step, step_folders, steps
@@ -78,7 +77,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     files.require_same_folder(path)
     path.mkdir(exist_ok=True)  # no parents: if somebody removed the run, do not bring it back
     files.sync_folder(folder)
-    tensors = to_host(checkpoint.tensors)
+    tensors = {name: tensor.detach().cpu() for name, tensor in checkpoint.tensors.items()}
     content = safetensors.torch.save(untie_shared_tensors(tensors))
     (path / MANIFEST).unlink(missing_ok=True)  # else an old manifest might stand beside new tensors
     files.commit(path / TENSORS, content)

@@ -10,7 +10,6 @@ from vitcli.core import ranks
 from vitcli.core.data.batches import Batch
 from vitcli.core.data.source import Images
 from vitcli.core.objectives.objective import Outputs
-from vitcli.core.torch_use import to_host
 from vitcli.core.train.training import SKIPPED, Step
 from vitcli.runner.errors import DivergedError, OwnCodeError, ResourceError, StoppedError, UserError
 from vitcli.runner.experiment import own_code
@@ -224,7 +223,8 @@ class Trainer:
 
     def outputs_of(self, images: Images) -> Outputs:
         """Return the task's outputs for a split; raise DivergedError if they are not finite."""
-        outputs = to_host(self.task.outputs(self.training.evaluated, images))
+        found = self.task.outputs(self.training.evaluated, images)
+        outputs = {name: tensor.detach().cpu() for name, tensor in found.items()}
         self.refuse_divergence(*(tensor.sum().item() for tensor in outputs.values()))
         return outputs
 
