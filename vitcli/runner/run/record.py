@@ -57,6 +57,7 @@ NO_TEST = {"without_test": True, "num_test": 0}
 """Entries in meta.json of a run that measures validation images only."""
 UNREADABLE = "cannot be read"
 EDITED = "it differs from that of the training"
+WRONG_TYPE = "a value has another type"
 TEXTS = ("precision", "kernels", "lost_events", "warning", "sha256")
 COUNTS = (*("parameters", "forward_flops", "epochs", "steps", "step", "stopped_at", "num_test"),)
 COST_ENDINGS = ("seconds", "per_second", "flops")
@@ -539,8 +540,8 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
     try:
         others = meta.get("sessions") or []
         sessions = tuple(map(Session.model_validate, [first, *others])) if meta else ()
-    except (ValidationError, TypeError) as error:
-        problems.append(f"{META}: {_damaged_field(error)}")
+    except (ValidationError, TypeError):
+        problems.append(f"{META}: {WRONG_TYPE}")
         sessions = ()
     # A training that ends meanwhile writes its result first, so the status is read before it.
     found = _read(run, STATUS, problems) or {}
@@ -586,7 +587,7 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
             why = why or (run.checkpoint_problem(step) if state == "finished" and step else "")
             return RunRecord(state=state, reason=why, problems=tuple(problems), **values)
         except ValidationError as error:
-            problems.append(f"{META}: {_damaged_field(error)}")
+            problems.append(f"{META}: {WRONG_TYPE}")
             for name in {str(item["loc"][0]) for item in error.errors()}:
                 del values[name]
 
@@ -629,12 +630,6 @@ def load_run(run: str | Path) -> RunRecord:
         UserError: There is no such run, or the name means several runs.
     """
     return read_record(find_run(str(run)))
-
-
-def _damaged_field(error: Exception) -> str:
-    if isinstance(error, ValidationError) and (place := error.errors()[0]["loc"]):
-        return f"its {'.'.join(map(str, place))} is damaged"
-    return "its sessions are damaged"
 
 
 def _read(
