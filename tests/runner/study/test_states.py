@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from tests.fabricated import make_run
 from tests.runner.study.trials import ROOT, TUNED, fabricate, save_all, write_study
@@ -16,7 +15,7 @@ from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study import estimate
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import load_study
-from vitcli.runner.study.estimate import WORKER_BYTES, dry_run_study, limit_workers
+from vitcli.runner.study.estimate import dry_run_study
 from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
@@ -152,17 +151,14 @@ def test_a_free_worker_takes_the_next_trial():
     assert seconds_left([], 3, [], 2) is None, "nothing is known yet"
 
 
-GIB = 2**30
-
-
 @pytest.fixture
 def dry_runs(monkeypatch) -> list[str]:
-    """The variants of the dry runs, each of 1000 s and 2 GiB."""
+    """The variants of the dry runs, each of 1000 s."""
     variants: list[str] = []
 
     def dry_run(experiment, request):
         variants.append(experiment.variant)
-        return SimpleNamespace(total=1000.0, memory_bytes=2 * GIB - WORKER_BYTES)
+        return SimpleNamespace(total=1000.0, memory_bytes=1)
 
     monkeypatch.setattr(estimate, "dry_run", dry_run)
     return variants
@@ -180,22 +176,3 @@ def test_the_times_of_another_machine_are_not_used(study, dry_runs):
     assert costs.by_variant["full"] == 1000.0
     assert costs.total == 2 * 3.0 + 1000.0 * len(plan.trials), "study and worker start first"
     assert sorted(dry_runs) == ["full", "no-norm", "no-norm"], "one of each variant"
-
-
-@pytest.mark.parametrize(
-    ("device", "jobs", "free", "count"),
-    [("cuda", 8, 8, 8), ("cuda", 8, 5, 2), ("cuda", 8, 1, 1), ("cpu", 8, 1, 8), ("cuda", 1, 1, 1)],
-)
-def test_as_many_trials_as_fit_are_trained_at_once(
-    here, monkeypatch, dry_runs, device, jobs, free, count
-):
-    messages: list[str] = []
-    monkeypatch.setattr(estimate, "pick_device", torch.device)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free * GIB, 80 * GIB))
-    text = "base: quickstart\nseeds: [0, 1]\nvariants: {full: {}, wide: {model.embed_dim: 128}}\n"
-    plan = plan_study(write_study(text), ROOT, ())
-    assert limit_workers(plan, Options(device=device), jobs, messages.append) == count
-    is_measured = (device, jobs) == ("cuda", 8)
-    assert dry_runs == (["wide"] if is_measured else []), "the largest variant"
-    assert bool(messages) == (count < jobs)

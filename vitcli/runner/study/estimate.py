@@ -1,4 +1,4 @@
-"""What the work of a study takes: its time, and how many fit into the memory of a GPU at once."""
+"""What the work of a study takes: its time and its operations."""
 
 import functools
 from dataclasses import dataclass
@@ -8,21 +8,15 @@ from statistics import fmean
 import torch
 
 from vitcli.runner.data.find import own_path
-from vitcli.runner.data.load import describe_data
 from vitcli.runner.engines.worker import SharedData
 from vitcli.runner.experiment.config import Experiment
-from vitcli.runner.experiment.resolve import fit_to_data
-from vitcli.runner.machine.device import pick_device
 from vitcli.runner.study.definition import Trial
 from vitcli.runner.study.plan import Options, StudyWork, kept_data_hash, worker_count
 from vitcli.runner.text import Listener
-from vitcli.runner.train.dry_run import Costs, dry_run, memory_bytes
+from vitcli.runner.train.dry_run import Costs, dry_run
 from vitcli.runner.train.events import seconds_left
 from vitcli.runner.train.flops import whole_training_flops
 from vitcli.runner.train.prepare import Request
-
-WORKER_BYTES = 2**30
-"""Allowance for the memory of a process besides its tensors, such as CUDA's own. Not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,27 +80,3 @@ def dry_run_trial(
         on_message=on_message,
     )
     return dry_run(experiment, request)
-
-
-def limit_workers(work: StudyWork, options: Options, count: int, on_message: Listener) -> int:
-    """Return ``count``, or the smaller measured number of trials that fit into a GPU at once."""
-    device, wanted = pick_device(options.device), min(count, len(work.trials))
-    if device.type != "cuda" or wanted < 2:
-        return count
-    trials = {trial.variant: trial for trial in work.trials}
-    stated = {
-        name: memory_bytes(fit_to_data(trial.spec, describe_data(trial.spec.data)))
-        for name, trial in trials.items()
-    }
-    largest = trials[max(stated, key=lambda name: stated[name])]
-    needed = _dry_run(work, largest, options, lambda _: None).memory_bytes + WORKER_BYTES
-    torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info(device)
-    fitting = max(1, free // needed)
-    if fitting >= wanted:
-        return count
-    on_message(
-        f"note: {wanted} trials at once need about {wanted * needed / 2**30:.1f} GiB of {device},"
-        f" and {free / 2**30:.1f} GiB are free; training {fitting} at once"
-    )
-    return fitting

@@ -3,9 +3,7 @@
 import contextlib
 import itertools
 import os
-import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from vitcli.runner.engines.drive import Drive
 from vitcli.runner.engines.drivers import PLAN, join_drivers, other_drivers, prepare_folder
 from vitcli.runner.engines.local import Setup
 from vitcli.runner.engines.worker import GRACE_SECONDS
-from vitcli.runner.errors import InUseError, ResourceError
+from vitcli.runner.errors import InUseError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.files import (
     commit_json,
@@ -79,8 +77,7 @@ def run_study(
                 return work.states
             if has_others:
                 note("another process trains this study, too; each trial is trained once")
-            setup = _set_up(work, options, driver, note)
-            _check_disk(work, setup.count)
+            setup = setup_of(options, work.study.threads, driver)
             write_plan(work, options, keep=has_others)
             for trial in work.trials:
                 _clear_folder(work, trial, on_event)
@@ -99,15 +96,6 @@ def _drive(
         text = f"{done} of {quantity(len(states), 'trial')} done. Continue: {options.command}"
         raise drive.stopped_error(text)
     return states
-
-
-def _set_up(
-    work: StudyWork, options: Options, driver: int, on_message: Callable[[str], None]
-) -> Setup:
-    from vitcli.runner.study.estimate import limit_workers
-
-    setup = setup_of(options, work.study.threads, driver)
-    return replace(setup, count=limit_workers(work, options, setup.count, on_message))
 
 
 def setup_of(options: Options, threads: int, driver: int, **request: Any) -> Setup:
@@ -176,19 +164,6 @@ def move_stale(
             run.path.rename(target)
             text = f"stale, kept as {target.name}: {record.reason}"
             on_event(TrialEvent(trial.folder, Message(text=text)))
-
-
-def _check_disk(work: StudyWork, count: int) -> None:
-    """Refuse to train without space for final weights, and three checkpoints of running trials."""
-    largest = max(work.parameters.values())
-    needed = work.disk_bytes + count * 3 * 12 * largest
-    free = shutil.disk_usage(work.root).free
-    if needed > free:
-        raise ResourceError(
-            f"{work.root}: training {quantity(len(work.trials), 'trial')} needs"
-            f" {needed / 1e9:.2f} GB of disk space, only"
-            f" {free / 1e9:.2f} GB are free; free some space, or choose another folder with -o"
-        )
 
 
 def write_plan(work: StudyWork, options: Options, *, keep: bool = False) -> None:
