@@ -32,7 +32,6 @@ from vitcli.runner.engines.local import LocalEngine, Setup, Worker
 from vitcli.runner.engines.worker import SharedData, run_trial
 from vitcli.runner.errors import InputError, InUseError, PartlyError, ResourceError, StoppedError
 from vitcli.runner.files import commit_json
-from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir, hold_folder
 from vitcli.runner.run.record import read_record
 from vitcli.runner.study.plan import Options, plan_study
@@ -125,21 +124,6 @@ def test_rerun_keeps_what_vitcli_did_not_write(run, here, is_link):
     kept = ROOT / "full/seed0.old2"
     assert {path.name for path in kept.iterdir()} - {".lock"} == before - {".lock"}
     assert "seed0.old2" in texts_of(events)[0]
-
-
-def test_the_next_call_reduces_full_checkpoints_to_weights(run):
-    import torch
-
-    finished = fabricate("full", 0)
-    fabricate("full", 1)
-    shutil.rmtree(finished.checkpoints)
-    finished.checkpoints.mkdir()
-    for step in (1, 2):
-        tensors = {"model.a": torch.ones(2), "optim.a": torch.ones(2)}
-        save_checkpoint(finished.checkpoints, Checkpoint(step, tensors, {"weights": "model"}))
-    run(train_here)
-    (left,) = finished.path.rglob("*.safetensors")
-    assert (left.name, left.parent.name) == ("weights.safetensors", "2")
 
 
 def test_neither_a_used_budget_nor_a_failure_with_fail_fast_starts_a_further_trial(run):

@@ -20,7 +20,7 @@ from vitcli.runner.files import (
     readable_json,
     require_utf8,
 )
-from vitcli.runner.run.folder import TENSORS, RunDir
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.listing import remove_run
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.collect import read_recorded_plan, recorded_plan, trained_seeds
@@ -57,8 +57,7 @@ def run_study(
         if save and isinstance(found.event, Ended):
             save_results(work, save, found.folder)
 
-    full_checkpoints = _find_full_checkpoints(work)
-    if not (work.trials or full_checkpoints) and _is_written(work):
+    if not work.trials and _is_written(work):
         return work.states
 
     def note(text: str) -> None:
@@ -68,7 +67,6 @@ def run_study(
     make_output_folder(work.root)
     with join_drivers(work.root) as driver:
         with prepare_folder(work.root):
-            _reduce_to_weights(full_checkpoints)
             has_others = other_drivers(work.root, own=driver) > 0
             if not work.trials:
                 write_plan(work, options, keep=has_others)
@@ -109,21 +107,6 @@ def setup_of(options: Options, threads: int, driver: int, **request: Any) -> Set
         request=options.request() | request,
         driver=driver,
     )
-
-
-def _reduce_to_weights(folders: list[Path]) -> None:
-    from vitcli.runner.run.checkpoint import keep_weights
-
-    for checkpoints in folders:
-        with contextlib.suppress(InUseError), RunDir(checkpoints.parent).lock(timeout=0):
-            keep_weights(checkpoints)
-
-
-def _find_full_checkpoints(work: StudyWork) -> list[Path]:
-    own = {folder: state for folder, state in work.states.items() if not state.source}
-    finished = [folder for folder, state in own.items() if state.state == "finished"]
-    folders = [RunDir(work.root / f).checkpoints for f in finished if f not in work.replaced]
-    return [folder for folder in folders if any(folder.glob(f"*/{TENSORS}"))]
 
 
 def free_name(path: Path, word: str) -> Path:
