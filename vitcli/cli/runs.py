@@ -257,20 +257,8 @@ def next_commands(record: "RunRecord") -> list[str]:
         return [f"tensorboard --logdir {shlex.quote(str(run.path))}"]
     if state == "diverged":
         lr = record.setting("optim.lr") or OptimSpec().lr
-        lower = run.command(f"train -s optim.lr={lr / 3:.1g}", of_config=True)
-        last = end_of_next_epoch(record)
-        layers = run.command("train --resume", more=["--replay", str(last)])
-        return [lower, layers] if last else [lower]
+        return [run.command(f"train -s optim.lr={lr / 3:.1g}", of_config=True)]
     return [run.command("train --resume")]
-
-
-def end_of_next_epoch(record: "RunRecord") -> int | None:
-    """Return the last step of the epoch after those in metrics.jsonl; None if it is not known."""
-    size, limit = record.setting("train.batch_size"), record.setting("train.limit_batches")
-    if record.num_train is None or type(size) is not int:
-        return None
-    count = record.num_train // max(1, size)
-    return (record.epochs + 1) * min(count, limit or count)
 
 
 @commands.command(example="vitcli runs diff quickstart cifar10-pocket")

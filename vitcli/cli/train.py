@@ -358,5 +358,5 @@ def replay_step(experiment: "Experiment", request: "Request", step: int, form: s
 
     assert request.output
     report = replay(experiment, replace(request, on_message=say), step)
-    following = next_commands(read_record(RunDir(request.output)))[:1]
+    following = next_commands(read_record(RunDir(request.output)))
     emit_report(replace(report, next=following), form)

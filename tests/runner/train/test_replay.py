@@ -60,14 +60,12 @@ def poisoned(monkeypatch):
 def test_a_diverged_run_names_the_replay_that_finds_its_step_and_layer(tiny, here):
     talk = commands.said(8, "train", tiny, "-o", "run")
     told = talk.partition("see the layers: vitcli ")[2].strip()
-    shown = commands.document("runs", "show", "run")["next"]
-    assert shown[1:] == [f"vitcli {told}"]
     out, _ = commands.typed(told)
     assert "activations of patch_embed" in out
     report = commands.document(*told.split())
     assert (report["step"], report["loss"], report["grad_norm"]) == (13, None, None)
     assert report["first_step"] == 11
-    assert report["next"] == shown[:1]
+    assert report["next"] == commands.document("runs", "show", "run")["next"]
     first = report["layers"][0]
     assert report["first_not_finite"] == f"{first['values']} of {first['layer']}"
     assert 0 < first["not_finite_share"] < 1
