@@ -35,7 +35,7 @@ Name = Annotated[
     Argument(
         metavar="STUDY",
         help="Study name ('vitcli experiments ls' lists them) or file.",
-        autocompletion=complete.study,
+        autocompletion=complete.experiment,
     ),
 ]
 Only = Annotated[

@@ -25,7 +25,7 @@ Name = Annotated[
     Argument(
         metavar="EXPERIMENT",
         help="Experiment name or file.",
-        autocompletion=complete.any_experiment,
+        autocompletion=complete.experiment,
     ),
 ]
 
@@ -114,7 +114,7 @@ def validate(
         Argument(
             metavar="EXPERIMENT",
             help="Experiment names or files.",
-            autocompletion=complete.any_experiment,
+            autocompletion=complete.experiment,
         ),
     ],
     form: Format = "text",

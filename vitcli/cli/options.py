@@ -108,7 +108,6 @@ Sets = Annotated[
         "-s",
         metavar="FIELD=VALUE",
         help="Change a field; may be repeated.",
-        autocompletion=complete.field,
     ),
 ]
 Run = Annotated[str, AnyRun(help=RUN_HELP)]

@@ -31,7 +31,7 @@ Name = Annotated[
     Argument(
         metavar="SEARCH",
         help="Search name ('vitcli experiments ls' lists them) or file.",
-        autocompletion=lambda incomplete: complete.of_kind(incomplete, "search"),
+        autocompletion=complete.experiment,
     ),
 ]
 Output = Annotated[Path | None, output_option("FOLDER", "Folder of the search.", "runs/...")]
