@@ -221,20 +221,13 @@ def saved_trials(folder: Path | None, options: "Options | None" = None) -> "Save
 
 def announce(work: "StudyWork", device: str) -> None:
     from vitcli.runner.experiment.config import shown_name
-    from vitcli.runner.study.plan import count_states, explain_states
+    from vitcli.runner.study.plan import count_states
 
     study = work.study
     say(f"study {shown_name(study.name, study.path)}")
     variants = quantity(len(work.names), "variant")
     say(f"{variants} x {quantity(len(study.seeds), 'seed')}: {count_states(work.states)}")
     announce_saved(work.states, work.saved)
-    begun = {
-        trial.folder: record
-        for trial in work.trials
-        if (record := work.states[trial.folder]).state != "missing" and not record.has_result
-    }
-    for line in explain_states(begun):
-        say(f"  {line}")
     if work.planned.advice:
         say(f"note: {work.planned.advice}")
     if any(trial.spec.train.precision == "bf16" for trial in work.trials):
@@ -343,7 +336,7 @@ def show_status(
             DataTable("trials", ["trial", "state", "reason"], trials, is_shown=False),
             DataTable("variants", ["variant", seeds], rows),
         ],
-        notes=[*explain_states(states, only_reasons=True), count_states(states)],
+        notes=[*explain_states(states), count_states(states)],
     )
     emit_report(report, form)
     announce_saved(states, saved)
@@ -354,7 +347,7 @@ def refuse_gaps(states: "Mapping[str, RunRecord]", hint: str) -> None:
     from vitcli.runner.study.plan import explain_states, states_without_result
 
     left = states_without_result(states)
-    for line in explain_states(left, only_reasons=True):
+    for line in explain_states(left):
         say(line)
     if left:
         have = "has" if len(left) == 1 else "have"

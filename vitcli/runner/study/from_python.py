@@ -98,7 +98,7 @@ def run_here(study: Study, root: Path, options: Options, on_message: Listener) -
     document = read_results(study, root, names, states=states).replace(command=options.command)
     publish(document, root)
     left = states_without_result(states)
-    for line in explain_states(left, only_reasons=True):
+    for line in explain_states(left):
         on_message(line)
     if left:
         on_message(f"{quantity(len(left), 'trial')} without a result; the same call trains again")

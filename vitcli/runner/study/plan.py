@@ -196,13 +196,9 @@ def name_trials(reasons: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def explain_states(states: Mapping[str, RunRecord], *, only_reasons: bool = False) -> list[str]:
-    """Return a line for each state and reason, or only each reason, with all of its trials."""
-    texts = {
-        folder: state.state + (f" ({state.reason})" if state.reason else "")
-        for folder, state in states.items()
-        if state.reason or not only_reasons
-    }
+def explain_states(states: Mapping[str, RunRecord]) -> list[str]:
+    """Return a line for each state with a reason, with all of its trials."""
+    texts = {f: f"{state.state} ({state.reason})" for f, state in states.items() if state.reason}
     return [f"{trials}: {text}" for text, trials in name_trials(texts).items()]
 
 
