@@ -221,14 +221,6 @@ def refuse(error: Any, context: typer.Context) -> NoReturn:
         if missing := plugin.missing_for_command(name):
             say_error(f"{name}: {missing}")
             raise typer.Exit(2) from error
-    if type(error).__name__ == "NoSuchOption":
-        for option in context.find_root().command.params:
-            if error.option_name in option.opts:
-                words = filter(None, (error.option_name, option.metavar, command.partition(" ")[2]))
-                message += f"; it stands before the command: 'vitcli {' '.join(words)}'"
-        for word in sys.argv[1:]:
-            if word.startswith(error.option_name) and os.path.exists(word):
-                message += f"; for the file, type ./{word}"
     say_error(f"{message[:1].lower()}{message[1:]} (see '{command} --help')")
     raise typer.Exit(2) from error
 
