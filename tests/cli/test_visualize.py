@@ -129,7 +129,7 @@ def test_several_runs_share_a_page_and_one_that_fails_leaves_the_others(run, cop
     said(4, "visualize", other, "-o", "gone")
     assert not Path("gone").exists()
     words = ("cifar10-pocket", "--what", "curves", "--data-dir", "nowhere")
-    assert "cifar10 is not in nowhere" in said(3, "visualize", run, *words)
+    assert "cifar10 is not in nowhere" in said(4, "visualize", *words)
 
 
 CURVELESS: dict[str, tuple[Callable[[Path], None], str]] = {

@@ -53,14 +53,13 @@ def visualize(
     refuse_empty("--what", what and what.strip(","))
     names = check_names([name for name in (what or "").split(",") if name])
     chosen = list({run.path.resolve(): run for run in map(find_run, runs)}.values())
-    searched = searched_in_folders(chosen)
 
     def load(run: "RunDir") -> TrainedRun:
         tested = load_trained_run(
             run,
             num_images=num_images,
             device=device,
-            data_dir=data_dir if run in searched or not searched else None,
+            data_dir=data_dir,
             offline=offline,
             on_message=say,
         )
@@ -97,17 +96,6 @@ def visualize(
     emit_report(report, "json" if json else "text")
     if failed:
         raise summarize_failures(failed, len(chosen), "runs could not be drawn")
-
-
-def searched_in_folders(runs: "list[RunDir]") -> "list[RunDir]":
-    """Return the runs that ``--data-dir`` concerns: of named data sets, or else of own pictures."""
-    from vitcli.runner.data.catalogue import CATALOGUE
-    from vitcli.runner.data.find import own_path
-    from vitcli.runner.run.record import read_record
-
-    names = {run: read_record(run).data or "" for run in runs}
-    searched = [run for run in runs if names[run] in CATALOGUE]
-    return searched or [run for run in runs if own_path(names[run])]
 
 
 def text(run: "VisualizedRun") -> str:
