@@ -409,15 +409,9 @@ def test_a_name_has_two_forms_in_unicode_and_seeds_that_are_names_have_their_own
 def test_a_byte_order_mark_is_read_and_a_workbook_is_no_csv_file(tmp_path):
     (tmp_path / "r.csv").write_text("\ufeff" + text_of(range(6)))
     assert len(document(csv_text(tmp_path / "r.csv")).rows) == 2
-    for magic, advice in (
-        (b"PK\3\4", "export"),
-        (b"PAR1\x15", "Parquet.*to_csv"),
-        (b"\x1f\x8b\x08", "unpack"),
-        (b"\xff\xfe", "UTF-8"),
-    ):
-        (tmp_path / "r.csv").write_bytes(magic + b"\xff\0")
-        with pytest.raises(InputError, match=advice):
-            csv_text(tmp_path / "r.csv")
+    (tmp_path / "r.csv").write_bytes(b"PK\3\4\xff\0")
+    with pytest.raises(InputError, match="export it as CSV"):
+        csv_text(tmp_path / "r.csv")
 
 
 def test_the_folder_of_a_study_takes_no_other_results(tmp_path):

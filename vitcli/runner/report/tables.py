@@ -35,16 +35,6 @@ CELL_WIDTHS = {"l": 14, "r": 24}
 wrapped."""
 MAX_BYTES = 1 << 28
 DELIMITERS = ",;\t"
-NO_TEXT = {
-    b"PK\3\4": "a workbook or an archive; export the sheet as CSV",
-    b"\xd0\xcf\x11\xe0": "an old workbook; export the sheet as CSV",
-    b"PAR1\x15": "a Parquet file; read it with pandas, and write CSV with to_csv(index=False)",
-    b"ARROW1\0": "a Feather file; read it with pandas, and write CSV with to_csv(index=False)",
-    b"SQLite format 3\0": "an SQLite database; export its table as CSV",
-    b"\x89HDF": "an HDF5 file; write its table as CSV",
-    b"\x1f\x8b": "compressed; unpack it with gunzip",
-}
-"""First bytes of a file -> what it is instead of text, and what to do."""
 UNNAMED = re.compile(r"(Unnamed: \d+.*)?")
 """Header of a column without a name, such as the index of a data frame of pandas."""
 PREAMBLE = re.compile(r"sep=|# ", re.IGNORECASE)
@@ -205,13 +195,9 @@ def to_csv(rows: Iterable[Iterable[Any]]) -> str:
 def csv_text(path: Path) -> str:
     name = printable(path)
     try:
-        content = read_bounded(path, MAX_BYTES)
-        for magic, problem in NO_TEXT.items():
-            if content.startswith(magic):
-                raise InputError(f"{name} is {problem}")
-        return content.decode("utf-8-sig")
+        return read_bounded(path, MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not UTF-8 text; save it as UTF-8") from error
+        raise InputError(f"{name} is not UTF-8 text; export it as CSV in UTF-8") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{name}: cannot be read: {reason}") from error
@@ -238,7 +224,7 @@ def read_csv(
     they stand in the file.
     """
     if "\0" in text:
-        raise InputError(f"{name} holds a zero byte; it is not a text file")
+        raise InputError(f"{name} is not a text file; export it as CSV in UTF-8")
     delimiter = delimiter_of(text)
     lines = io.StringIO(text, newline="")
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=not exact, strict=True)
