@@ -3,14 +3,12 @@
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
 import torch
 
 from vitcli.runner.data.find import own_path
 from vitcli.runner.engines.worker import SharedData
 from vitcli.runner.experiment.config import Experiment
-from vitcli.runner.study.definition import Trial
 from vitcli.runner.study.plan import Options, StudyWork, kept_data_hash, worker_count
 from vitcli.runner.text import Listener
 from vitcli.runner.train.dry_run import Costs, dry_run
@@ -43,24 +41,14 @@ def dry_run_study(
     flops: dict[str, int] = {}
     for name, trial in {trial.variant: trial for trial in work.trials}.items():
         flops[name] = whole_training_flops(trial.spec)
-        records = [work.states[other.folder] for other in work.study.trials([name])]
-        known = [
-            took + (record.number("pretrain_seconds") or 0)
-            for record in records
-            if not record.source and (took := record.number("train_seconds"))
-        ]
-        seconds[name] = fmean(known) if known else _dry_run(work, trial, options, once).total
+        experiment = Experiment(work.study.name, trial.spec, work.study.path, variant=name)
+        seconds[name] = dry_run_trial(experiment, work.root, options, once).total
     count = max(1, min(worker_count(work.study.threads, options), len(work.trials)))
     times = [time for trial in work.trials if (time := seconds[trial.variant]) is not None]
     total = None
     if len(times) == len(work.trials):
         total = (seconds_left(times, 0, [], count) or 0.0) + 2 * spent_seconds * bool(times)
     return StudyCosts(by_variant=seconds, flops=flops, total=total, count=count)
-
-
-def _dry_run(work: StudyWork, trial: Trial, options: Options, on_message: Listener) -> Costs:
-    experiment = Experiment(work.study.name, trial.spec, work.study.path, variant=trial.variant)
-    return dry_run_trial(experiment, work.root, options, on_message)
 
 
 def dry_run_trial(
