@@ -53,12 +53,6 @@ def test_what_can_be_misread_is_refused(words, told):
         run_and_pictures("predict", words.split())
 
 
-def test_a_file_that_reads_like_an_option_is_advised_by_its_path(place):
-    assert "./-dash.png" not in said(2, "predict", "pets", "-dash.png")
-    save_picture("-dash.png", (8, 8))
-    assert "./-dash.png" in said(2, "predict", "pets", "-dash.png")
-
-
 COMMANDS = [(path, each) for path, each in commands_of(root()) if not hasattr(each, "commands")]
 OPTIONS = [
     (path, command, each)

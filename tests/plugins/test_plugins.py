@@ -81,7 +81,6 @@ def test_a_switch_holds_for_one_command(monkeypatch):
     assert "needs the plugin page" in said(2, "-p", "no:page", "runs", "page")
     assert not os.environ.get(plugin.VARIABLE)
     assert "no:nothing" in said(2, "-p", "no:nothing", "plugins")
-    assert "'vitcli -p no:NAME runs ls'" in said(2, "runs", "ls", "-p", "no:explain")
     assert not os.environ.get(plugin.VARIABLE)
     monkeypatch.setenv(plugin.VARIABLE, "search")
     assert f"{plugin.VARIABLE} takes" in said(2, "plugins")
