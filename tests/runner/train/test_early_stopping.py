@@ -176,10 +176,10 @@ def test_validation_images_give_the_thresholds_of_prediction_sets(tiny):
 @pytest.mark.parametrize(
     ("num_val", "accuracy", "reason", "is_doubted"),
     [
-        (3, 1.0, "all validation images were right, which gives no temperature", True),
+        (3, 1.0, "3 validation images with 0 wrong answers are too few for a temperature", True),
         (3, 0.0, "3 validation images with 3 wrong answers are too few for a temperature", True),
         (4, 0.75, "4 validation images with 1 wrong answer are too few for a temperature", True),
-        (100, 0.9, "the logits say too little of the classes", False),
+        (100, 0.9, "the validation images gave no temperature", False),
         (3, None, "the validation images gave no temperature", False),
         (100, None, "the validation images gave no temperature", False),
     ],

@@ -185,13 +185,9 @@ def why_uncalibrated(record: RunRecord) -> str | None:
         return None
     if not any(name.startswith("set_threshold") for name in record.result):
         return "a training with validation images (data.val_split) fits a temperature"
-    if record.number("val_accuracy") == 1:
-        return "all validation images were right, which gives no temperature"
     if few := _few_wrong(record):
         return f"{few} are too few for a temperature"
-    if record.number("val_accuracy") is None:
-        return "the validation images gave no temperature"
-    return "the validation images gave no temperature: the logits say too little of the classes"
+    return "the validation images gave no temperature"
 
 
 def why_doubtful(record: RunRecord) -> str | None:
