@@ -1,4 +1,4 @@
-"""The work of a study: the trials still to train, and an estimate of their cost."""
+"""The work of a study: the trials still to train."""
 
 import functools
 from collections.abc import Collection, Mapping
