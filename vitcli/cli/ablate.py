@@ -231,7 +231,7 @@ def announce(work: "StudyWork", device: str) -> None:
     if work.planned.advice:
         say(f"note: {work.planned.advice}")
     if any(trial.spec.train.precision == "bf16" for trial in work.trials):
-        from vitcli.runner.machine.products import warn_if_emulated
+        from vitcli.runner.machine.device import warn_if_emulated
 
         warn_if_emulated("bf16", device, say, "set train.precision to fp32 in the study")
 

@@ -219,7 +219,7 @@ def run(experiment: "Experiment", request: "Request", form: str) -> None:
     from vitcli.cli.live import TrainingDisplay, bars
     from vitcli.runner.data.find import own_path
     from vitcli.runner.experiment.config import shown_name
-    from vitcli.runner.machine.products import warn_if_emulated
+    from vitcli.runner.machine.device import warn_if_emulated
     from vitcli.runner.train.ranks import joined
     from vitcli.runner.train.train import train as run_training
 
@@ -331,7 +331,7 @@ def facts_so_far(record: "RunRecord") -> list[Fact]:
 
 
 def show_costs(experiment: "Experiment", request: "Request", form: str) -> None:
-    from vitcli.runner.machine.products import warn_if_emulated
+    from vitcli.runner.machine.device import warn_if_emulated
     from vitcli.runner.train.dry_run import costs_report, dry_run
     from vitcli.runner.train.ranks import describe_parts, refuse_parts
 

@@ -1,7 +1,6 @@
 """Processors as torch and Linux describe them, for tests on any machine."""
 
 from vitcli.runner.machine.device import Processor
-from vitcli.runner.machine.products import LARGE, THIN, Products
 
 
 def x86(capability: str, *, onednn: bool, bf16: bool = False, amx: bool = False) -> Processor:
@@ -16,9 +15,3 @@ ZEN4 = x86("AVX512", onednn=True, bf16=True)
 SAPPHIRE_RAPIDS = x86("AVX512", onednn=True, bf16=True, amx=True)
 GRAVITON3 = Processor(machine="aarch64", capability="SVE256", onednn_bf16=True)
 GRAVITON2 = Processor(machine="aarch64", capability="DEFAULT", onednn_bf16=False)
-
-
-def products(large: float = 160.0, thin: float = 90.0, bf16: float = 180.0) -> Products:
-    """Return measured products in GFLOP/s."""
-    rates = {("fp32", THIN): thin, ("fp32", LARGE): large, ("bf16", THIN): bf16}
-    return Products(2, {key: 1e9 * rate for key, rate in rates.items()})

@@ -121,8 +121,7 @@ def attention(
 ) -> None:
     """Measure each attention rule by sequence length."""
     from vitcli.plugins.bench import attention as rules
-    from vitcli.runner.machine.device import pick_device
-    from vitcli.runner.machine.products import warn_if_emulated
+    from vitcli.runner.machine.device import pick_device, warn_if_emulated
 
     if output:
         rules.prepare_figure(output)
@@ -160,7 +159,7 @@ def workload(
     trace: Path | None = None,
 ) -> "Workload":
     from vitcli.plugins.bench.training import make_workload
-    from vitcli.runner.machine.products import warn_if_emulated
+    from vitcli.runner.machine.device import warn_if_emulated
 
     if trace:
         require_replaceable(trace, "trace", b'"traceEvents"')

@@ -16,13 +16,14 @@ from torch.utils import deterministic as filling
 
 from vitcli.core.spec import ModelSpec
 from vitcli.runner.errors import ConfigError, ResourceError
-from vitcli.runner.text import quantity
+from vitcli.runner.text import Listener, quantity
 from vitcli.version import __version__, source_commit
 
 LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR")
 """Variables that keep torch and its libraries below the instructions of the processor."""
 BELOW_AVX512 = ("NO AVX", "DEFAULT", "AVX2")
 """Names that torch gives to instructions of x86 processors below AVX-512."""
+EMULATED = "this CPU emulates bf16, which is seldom faster than fp32 and may be far slower"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,14 @@ def computes_bf16(cpu: Processor) -> bool:
         return cpu.onednn_bf16
     in_hardware = cpu.amx or cpu.avx512_bf16
     return in_hardware and cpu.onednn_bf16 and cpu.capability not in BELOW_AVX512
+
+
+def warn_if_emulated(
+    precision: str, device_name: str, on_message: Listener, instead: str = "type --precision fp32"
+) -> None:
+    is_on_cpu = precision == "bf16" and pick_device(device_name).type == "cpu"
+    if is_on_cpu and not computes_bf16(this_processor()):
+        on_message(f"warning: {EMULATED}; {instead}")
 
 
 def cpu_kind() -> str:

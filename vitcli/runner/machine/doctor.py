@@ -49,7 +49,7 @@ def examine() -> Checks:
     _versions(checks)
     if not checks.problems:
         _devices(checks)
-        _products(checks)
+        _slowdowns(checks)
     _memory(checks)
     _folders(checks)
     _compiler(checks)
@@ -125,17 +125,13 @@ def _devices(checks: Checks) -> None:
     }
 
 
-def _products(checks: Checks) -> None:
+def _slowdowns(checks: Checks) -> None:
     from vitcli.runner.limits import cpu_quota, usable_cores
-    from vitcli.runner.machine.device import computes_bf16, this_processor
-    from vitcli.runner.machine.products import describe_slowdown, measure_products
+    from vitcli.runner.machine.device import EMULATED, computes_bf16, this_processor
 
-    products, quota = measure_products(), cpu_quota()
+    quota = cpu_quota()
     usable, cores = usable_cores(quota), os.cpu_count() or 1
-    checks.facts |= {"product_threads": products.threads, "usable_cores": usable} | {
-        f"{precision}_{rows}x{inner}_by_{inner}x{columns}_flops_per_second": rate
-        for (precision, (rows, inner, columns)), rate in products.rates.items()
-    }
+    checks.facts["usable_cores"] = usable
     for name in THREAD_VARIABLES:
         value = os.environ.get(name, "")
         if value.isdecimal() and 0 < int(value) < usable:
@@ -148,9 +144,8 @@ def _products(checks: Checks) -> None:
             f"a CPU quota allows this container {quota:.3g} of {quantity(cores, 'core')}; raise it"
             f" (docker run --cpus {cores}), or type: export OMP_NUM_THREADS={usable}"
         )
-    if products.bf16_slowdown > 1 and not computes_bf16(this_processor()):
-        slowdown = describe_slowdown(products.bf16_slowdown)
-        checks.notes.append(f"{slowdown}; train with --precision auto or fp32")
+    if not computes_bf16(this_processor()):
+        checks.notes.append(f"{EMULATED}; train with --precision auto or fp32")
 
 
 def _memory(checks: Checks) -> None:
