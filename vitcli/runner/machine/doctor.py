@@ -228,14 +228,13 @@ def _kernels(checks: Checks) -> str:
 
 
 def _data(checks: Checks) -> None:
-    from vitcli.runner.data.find import DATA_VARIABLE, get_command, is_offline
+    from vitcli.runner.data.find import DATA_VARIABLE, is_offline
     from vitcli.runner.data.load import data_status
 
     chosen = os.environ.get(DATA_VARIABLE)
     checks.facts["offline"] = is_offline(False)
     place = hide_owner(Path(os.path.expanduser(chosen))) if chosen else None
     checks.facts[DATA_VARIABLE] = place
-    on_disk = False
     for name in DATA_SETS:
         try:
             status = data_status(name)
@@ -243,8 +242,3 @@ def _data(checks: Checks) -> None:
             checks.facts[name] = f"unknown: {error.strerror}"
             continue
         checks.facts[name] = hide_owner(status.place) if status.place else status.kind
-        on_disk = on_disk or status.place is not None
-    if not on_disk:
-        checks.notes.append(
-            f"only the generated data sets are on this machine; type: {get_command('cifar10')}"
-        )
