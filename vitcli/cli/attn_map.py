@@ -172,7 +172,7 @@ def draw_all(
     """Write the map of each picture. A picture that cannot be read does not stop the others."""
     from vitcli.cli.live import counted
     from vitcli.runner.attn_map.explain import MORE_THAN_WEIGHTS, map_metadata
-    from vitcli.runner.data.deep import note_on_inverted, notes_on
+    from vitcli.runner.data.deep import notes_on
 
     pictures = [Path(file) for file in files if Path(file).exists()]
     done = []
@@ -198,7 +198,7 @@ def draw_all(
         if not explanation.states_all:
             notes = [*dict.fromkeys([*notes, f"note: {MORE_THAN_WEIGHTS}"])]
     seen = explainer.predictor.seen
-    notes = [*notes, *notes_on(seen), *note_on_inverted(seen)]
+    notes = [*notes, *notes_on(seen)]
     table = DataTable("pictures", ["image", "class", "probability", "file"], done)
     report = Report(tables=[table], notes=notes, files=[Path(row["file"]) for row in done])
     emit_report(report, "json" if json else "text")

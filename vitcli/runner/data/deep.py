@@ -44,7 +44,7 @@ DARK = NUM_LEVELS // 16
 Seen = list[tuple[str, float, *tuple[str, ...]]]
 """A key of ``NOTES``, or white for what a file calls so, with a number and perhaps the name of the
 picture, for each picture; its high, the largest value, and top, the level which that becomes; the
-step of ``finer_values``; the range, two levels that would read a refused picture; and inverted."""
+step of ``finer_values``; and the range, two levels that would read a refused picture."""
 
 
 class RefusedError(Exception):
@@ -124,16 +124,7 @@ def remarks_on(seen: Seen) -> list[str]:
         f" black to white, so differences below {max(steps, default=0):.3g} vanish; a narrower"
         " range shows finer ones: -s 'data.levels=[BLACK,WHITE]'"
     )
-    return [note] * bool(steps and not is_noted) + note_on_inverted(seen)
-
-
-def note_on_inverted(seen: Seen) -> list[str]:
-    inverted = sum(kind == "inverted" for kind, *_ in seen)
-    note = (
-        f"note: in {quantity(inverted, 'picture')} 0 means white (TIFF, MinIsWhite), so the values"
-        " are inverted"
-    )
-    return [note] if inverted else []
+    return [note] * bool(steps and not is_noted)
 
 
 def describe_tiff(content: bytes) -> str:

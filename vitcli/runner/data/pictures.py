@@ -207,8 +207,6 @@ def _upright(image: Image.Image, content: Content, data: DataSpec, seen: Seen) -
     if is_wide(image):
         seen.append(("high", np.asarray(image).max().item()))
         seen.append(("top", np.asarray(picture).max().item()))
-    if is_inverted:
-        seen.append(("inverted", 1))
     if is_inverted and is_wide(image):  # Pillow inverts 8 bits itself
         picture = ImageOps.invert(picture)
     return picture if turn is None else picture.transpose(turn)

@@ -19,7 +19,7 @@ from vitcli.core.metrics.classification import compute_logits
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import DataSpec, ExperimentSpec
-from vitcli.runner.data.deep import Seen, depth_fields, note_on_inverted, notes_on
+from vitcli.runner.data.deep import Seen, depth_fields, notes_on
 from vitcli.runner.data.pictures import Content, decode
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.classifier import Classifier, threshold_of
@@ -116,7 +116,7 @@ class Predictor:
         """Return what the pictures so far held that was not read, and what limits the answers."""
         caveat = self.task.caveat if self.task and self.answers else ""
         caveats = [f"note: {caveat}"] if caveat else []
-        return [*notes_on(self.seen), *note_on_inverted(self.seen), *caveats]
+        return [*notes_on(self.seen), *caveats]
 
 
 def classifier_of_run(
