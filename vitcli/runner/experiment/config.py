@@ -97,11 +97,6 @@ def find_experiment(name: str, beside: Path | None = None) -> Path:
     if beside and (beside / f"{name}.yaml").is_file():
         return beside / f"{name}.yaml"
     if name not in files:
-        if os.path.isfile(config := f"runs/{name}/config.yaml"):
-            raise ConfigError(
-                f"no experiment is called {name!r}; for the experiment of this run, type"
-                f" {quoted(config)}"
-            )
         hint = f"{did_you_mean(name, files)} ('vitcli experiments ls' lists them)"
         if name in DATA_SETS:
             hint = f"; it is a data set: type --data {name}"
