@@ -63,8 +63,7 @@ def traced_once(here, monkeypatch, tmp_path_factory) -> None:
 @pytest.mark.parametrize("name", often(MODELS, "crop"))
 def test_the_folder_alone_gives_the_answers_of_predict(here, name):
     run_of(name, here / "run")
-    exported = document("export", "run", "--to", "out")
-    assert 0 <= exported["probability_difference"] <= 1e-3
+    said(0, "export", "run", "--to", "out")
     Path("files").mkdir()
     for file, kind in KINDS.items():
         Path("files", file).write_bytes(picture(kind))
@@ -115,14 +114,6 @@ def test_sums_of_other_files_are_kept(here, traced_once, content, reason):
     Path("out/SHA256SUMS").write_text(content)
     assert reason in said(2, "export", "run", "--to", "out", "--no-check")
     assert [path.name for path in Path("out").iterdir()] == ["SHA256SUMS"]
-
-
-def test_a_folder_whose_answers_differ_is_not_written(here, traced_once, monkeypatch):
-    run_of("crop", here / "run")
-    prepare = recipe.prepare
-    monkeypatch.setattr(recipe, "prepare", lambda *words: prepare(*words)[..., ::-1].copy())
-    assert "a probability of recipe.py differs" in said(6, "export", "run", "--to", "out")
-    assert not Path("out").exists()
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,7 @@ def export(
     """Write a model as ONNX, safetensors or pt2, its model card, or a folder of all that it needs.
 
     The model takes any number of normalised images. If its outputs differ from those of the
-    trained model by more than 1e-4, or a probability of --to by more than 1e-3, no file is written
-    and the exit code is 6.
+    trained model by more than 1e-4, no file is written and the exit code is 6.
     """
     from vitcli.plugins.exports import export, folder
     from vitcli.runner.run.folder import find_run
@@ -77,18 +76,13 @@ def export(
     else:
         facts = folder.export_folder(exported, to, check=check)
         files = facts.pop("files")
-    limits = {"difference": export.LIMIT, "probability_difference": folder.LIMIT}
-
-    def about(name: str, value: object) -> str:
-        if name not in limits:
-            return ""
-        return "(not measured)" if value is None else f"(generated images, limit {limits[name]:g})"
-
+    measured = f"(generated images, limit {export.LIMIT:g})"
+    about = {"difference": "(not measured)" if facts["difference"] is None else measured}
     following = "safetensors" if form == "card" else "card"
     report = Report(
         facts=[
             Fact("run", str(exported.path), text=exported.name),
-            *(Fact(name, value, about=about(name, value)) for name, value in facts.items()),
+            *(Fact(name, value, about=about.get(name, "")) for name, value in facts.items()),
         ],
         files=files,
         next=[] if to else [exported.command(f"export --format {following}")],

@@ -1,23 +1,17 @@
 """Export of a model as a folder that classifies pictures without vitcli and torch."""
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 
 from vitcli.plugins.exports import export, recipe
 from vitcli.runner.data.deep import depth_fields
-from vitcli.runner.data.pictures import ORIENTATION, decode, quiet_pillow
-from vitcli.runner.errors import CheckError, ConfigError, require_packages
+from vitcli.runner.errors import ConfigError, require_packages
 from vitcli.runner.files import commit, make_output_folder, require_utf8, scratch_folder, sha256
 from vitcli.runner.run.folder import RunDir
 
-LIMIT = 1e-3
-"""Largest difference of a probability between the recipe and the trained model."""
 SUMS = "SHA256SUMS"
 """The hashes of the other files, as ``sha256sum --check`` reads them."""
 USE = """
@@ -37,12 +31,12 @@ def export_folder(run: RunDir, folder: Path, *, check: bool = True) -> dict[str,
     """Write a folder with an ONNX model, its labels, its card and the recipe that uses the model.
 
     Returns the paths of the ``files``, the ``bytes`` of the model and the largest ``difference`` of
-    the logits and of a probability from those of the trained model; None without ``check``.
+    the logits from those of the trained model; None without ``check``.
 
     Raises:
         ConfigError: The model does not classify pictures, or a file in the folder is not as an
             export wrote it.
-        CheckError: A difference is above its limit.
+        CheckError: The difference is above its limit.
     """
     form, card = export.FORMATS["onnx"], export.FORMATS["card"]
     for needed in (form, card):
@@ -57,14 +51,13 @@ def export_folder(run: RunDir, folder: Path, *, check: bool = True) -> dict[str,
             f"{run.name}: --to {unread or 'takes a model that classifies grey or RGB pictures'};"
             f" for other programs, type: {run.command('export --format onnx')}"
         )
-    logits = probability = None
+    difference = None
     with scratch_folder() as scratch, torch.no_grad():
         draft, readme = scratch / "model.onnx", scratch / "README.md"
         facts = form.write(model, draft)
         card.write(model, readme)
         if check and form.read:
-            logits = export.compare(model, form.read, draft, folder)
-            probability = compare_recipe(model, draft, folder)
+            difference = export.compare(model, form.read, draft, folder)
         contents = {
             "README.md": readme.read_bytes() + USE.encode(),
             "labels.json": (json.dumps(names, indent=1) + "\n").encode(),
@@ -81,8 +74,7 @@ def export_folder(run: RunDir, folder: Path, *, check: bool = True) -> dict[str,
     return {
         "files": [folder / name for name in (*contents, SUMS)],
         "bytes": len(contents["model.onnx"]),
-        "difference": logits,
-        "probability_difference": probability,
+        "difference": difference,
     } | facts
 
 
@@ -101,41 +93,3 @@ def require_unedited(folder: Path, hashes: dict[str, str]) -> None:
             f"{folder / edited[0]}: this file is not as an export wrote it; move it, or choose"
             " another folder with --to"
         )
-
-
-def compare_recipe(model: export.TrainedModel, draft: Path, folder: Path) -> float:
-    """Return the largest difference of a probability for generated pictures of several kinds."""
-    session, steps = recipe.load(draft)
-    data, (channels, *size) = model.spec.data, model.encoder.image_shape
-    mean, std = (torch.tensor(values)[:, None, None] for values in (data.mean, data.std))
-    differences = []
-    with quiet_pillow():
-        for content in example_pictures():
-            pixels = decode(content, "example", (size[0], size[1]), channels, data)
-            logits = model.encoder(((pixels / 255 - mean) / std)[None])[0]
-            shares = (logits / steps.get("temperature", 1)).softmax(0).numpy()
-            answer = recipe.classify(session, steps, io.BytesIO(content))
-            differences.append(np.abs(answer - shares).max())
-    largest = float(np.max(differences))
-    if not largest <= LIMIT:  # NaN fails, too
-        raise CheckError(
-            f"{folder}: not written: a probability of recipe.py differs by {largest:.1e} from that"
-            f" of the trained model, limit {LIMIT:.0e}"
-        )
-    return largest
-
-
-def example_pictures() -> list[bytes]:
-    """Return a turned JPEG, and turned PNG files: transparent, with 16 bits, and a small one."""
-    pixels = np.random.default_rng(0).integers(0, 256, (9, 7, 4), dtype=np.uint8)
-    small = Image.fromarray(pixels)
-    large = small.resize((500, 375), Image.Resampling.BICUBIC)
-    deep = Image.fromarray(np.asarray(large.convert("L")).astype(np.uint16) * 257)
-    exif = Image.Exif()
-    exif[ORIENTATION] = 6
-    contents = []
-    for image in (large.convert("RGB"), large, deep, small):
-        file = io.BytesIO()
-        image.save(file, "JPEG" if image.mode == "RGB" else "PNG", exif=exif)
-        contents.append(file.getvalue())
-    return contents
