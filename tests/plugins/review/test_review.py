@@ -1,7 +1,6 @@
 """`vitcli eval --review`: planted mistakes come first, and its corrections restore the data."""
 
 import csv
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +54,6 @@ def test_planted_labels_come_first_and_their_correction_restores_the_data(pictur
     for each in first:
         assert each["given"] == each["name"].split("/")[1]
         assert each["given_probability"] < 0.5 < each["predicted_probability"]
-    flat = Path(shutil.copytree(pictures / "train", "flat"))
-    for path in flat.rglob("*.png"):
-        Image.open(path).rotate(90).save(path)
-    shown = {
-        str(folder): document("eval", "run", "--review", "--data-dir", folder)
-        for folder in (pictures, flat)
-    }
-    for folder, page in shown.items():
-        has_test = (Path(folder) / "test").is_dir()
-        assert f"{folder}{'/test' if has_test else ''} --reject" in page["next"][-1]
-        assert has_test == ("holds training pictures" not in str(page["notes"]))
     write_corrections(planted)
     name = f"imagefolder:{pictures}"
     mended = load_data(DataSpec(name=name, corrections="mine.csv"))

@@ -70,8 +70,8 @@ class Doubt:
 
 def review_run(
     name: str, *, data_dir: Path | None = None, on_stage: OnStage = lambda *_: None, **options: Any
-) -> tuple[TrainedRun, Report, float]:
-    """Write the page of a run; return the run, the report and the accuracy on test images."""
+) -> tuple[Report, float]:
+    """Write the page of a run; return the report and the accuracy on test images."""
     spec = find_run(name).spec()
     if not spec.task.row.classifies:
         raise ConfigError(
@@ -126,7 +126,7 @@ def review_run(
     page = write_review(found, data_dir, lists, numbers | {"method": method, "notes": notes})
     report = report_of(found.run, lists, numbers)
     report = replace(report, notes=notes, files=[page], next=[f"open {page} in a browser"])
-    return found, report, 1 - len(wrong) / len(test)
+    return report, 1 - len(wrong) / len(test)
 
 
 def report_of(
