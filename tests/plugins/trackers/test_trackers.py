@@ -6,14 +6,13 @@ import sys
 import time
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, call
 
 import pytest
 
 from tests.cli.commands import said, vitcli
-from tests.fabricated import make_run, record
+from tests.fabricated import make_run
 from tests.runner.train import conftest
 from tests.same_run import assert_same_run
 from vitcli.plugins.trackers import live
@@ -111,21 +110,6 @@ def test_a_tracker_that_fails_or_hangs_costs_one_line(
     assert sum("warning: trackio" in text for text in messages) == 1
     assert read_record(run).status == "finished"
     assert_same_run(RunDir(copy_of_run(Path("calm"))), run)
-
-
-def test_a_full_queue_costs_one_line(install, monkeypatch):
-    install("trackio").init.return_value.log.side_effect = hang
-    monkeypatch.setattr(live, "MAX_WAITING", 2)
-    monkeypatch.setattr(live, "END_SECONDS", 0.1)
-    messages: list[str] = []
-    request = SimpleNamespace(on_message=messages.append, offline=True)
-    trainer: Any = SimpleNamespace(run=make_run(0), request=request)
-    tracker = live.LiveTracker("trackio")
-    tracker.on_start(trainer)
-    for epoch in range(1, 9):
-        tracker.on_epoch(trainer, record(epoch, 0.5))
-    tracker.on_stop(trainer)
-    assert sum("warning: trackio" in text for text in messages) == 1
 
 
 def test_trackers_that_cannot_be_used_are_refused(install, monkeypatch):

@@ -2,7 +2,6 @@
 
 import queue
 import threading
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -12,8 +11,6 @@ from vitcli.runner.train.trainer import Hook, Trainer
 
 END_SECONDS = 5.0
 """Time that a tracker gets to send the last numbers, after the training has ended."""
-MAX_WAITING = 1000
-"""Number of epochs that may wait for a slow tracker."""
 
 
 class LiveTracker(Hook):
@@ -21,7 +18,7 @@ class LiveTracker(Hook):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._waiting: queue.Queue[dict[str, Any] | None] = queue.Queue(MAX_WAITING)
+        self._waiting: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._thread: threading.Thread | None = None
         self._has_failed = False
 
@@ -30,16 +27,12 @@ class LiveTracker(Hook):
         self._thread.start()
 
     def on_epoch(self, trainer: Trainer, record: dict[str, Any]) -> None:
-        try:
-            self._waiting.put_nowait(record)
-        except queue.Full:
-            self._fail(trainer, f"{MAX_WAITING} epochs wait to be sent")
+        self._waiting.put(record)
 
     def on_stop(self, trainer: Trainer) -> None:
         if self._thread is None:
             return
-        with suppress(queue.Full):
-            self._waiting.put_nowait(None)
+        self._waiting.put(None)
         self._thread.join(END_SECONDS)
         if self._thread.is_alive():
             self._fail(trainer, f"it did not end within {END_SECONDS:g} s")
