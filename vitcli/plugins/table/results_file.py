@@ -138,7 +138,7 @@ def read_text(
     column, pairs = (header[uses.index(use)] for use in ("score", "seed"))
     rows = _rows(header, uses, body)
     numbers = _seeds(rows, in_file_order=in_file_order)
-    folds, plan = _folds(name, pairs, numbers), _plan(rows, numbers, choices)
+    folds, plan = _folds(name, pairs, numbers), _plan(name, rows, numbers, choices)
     if folds and plan:  # the file may not have all of them yet
         folds = max(folds, plan.seeds)
     if folds is None:
@@ -372,30 +372,21 @@ def _refuse_hidden_folds(
             )
 
 
-def _plan(rows: Sequence[Row], numbers: Mapping[str, int], choices: Choices) -> Plan | None:
+def _plan(
+    name: str, rows: Sequence[Row], numbers: Mapping[str, int], choices: Choices
+) -> Plan | None:
     plans = {plan for plan in (choices.plan, *(row.planned_seeds for row in rows)) if plan}
     if len(plans) > 1:
         known = " and ".join(map(str, sorted(plans)))
         raise ConfigError(f"planned_seeds, --plan: a plan is one number, not {known}")
-    placed = [row for row in rows if row.planned_order is not None]
-    by_seed = {numbers[row.seed]: row for row in reversed(placed)}
-    by_place = {row.planned_order: row for row in reversed(placed)}
-    for row in placed:
-        for other in (by_seed[numbers[row.seed]], by_place[row.planned_order]):
-            is_same_seed = numbers[other.seed] == numbers[row.seed]
-            if is_same_seed != (other.planned_order == row.planned_order):
-                line = row.place.rpartition(" ")[2]
-                raise InputError(
-                    f"{other.place} and line {line}: planned_order is {other.planned_order} of seed"
-                    f" {printable(other.seed)}, and {row.planned_order} of seed"
-                    f" {printable(row.seed)}; give each seed a place of its own"
-                )
+    placed = {
+        (row.planned_order, numbers[row.seed]) for row in rows if row.planned_order is not None
+    }
+    order = tuple(seed for _, seed in sorted(placed))
+    if not len(placed) == len(dict(placed)) == len({*order}):
+        raise InputError(f"{name}: planned_order: give each seed one place of its own")
     if placed and not plans:
-        raise InputError(
-            f"{placed[0].place}: planned_order needs the number of planned seeds; add the column"
-            " planned_seeds"
-        )
-    order = tuple(sorted(by_seed, key=lambda seed: by_seed[seed].planned_order or 0))
+        raise InputError(f"{name}: planned_order needs the column planned_seeds")
     return Plan(seeds=plans.pop(), order=order) if plans else None
 
 
