@@ -16,9 +16,6 @@ from vitcli.runner.text import Listener, printable
 MAX_BYTES = 2**31
 """An ONNX file is not larger."""
 BATCH_SIZE = 32
-INSTEAD = (
-    "; take its run in place of the file, or give onnxruntime the images that its metadata describe"
-)
 
 
 def load_onnx(
@@ -42,9 +39,8 @@ def load_onnx(
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except Exception as error:  # onnxruntime has kinds of its own
         what = printable(str(error).strip().partition("\n")[0])
-        is_ours = isinstance(error, recipe.OtherStepsError)
-        what = what if is_ours else f"{path}: no model of 'vitcli export --format onnx': {what}"
-        raise InputError(what + INSTEAD * is_ours) from error
+        kind = "model of 'vitcli export --format onnx' that takes picture files"
+        raise InputError(f"{path}: no {kind}: {what}") from error
     if "class_names" not in steps:
         raise InputError(f"{path}: it has no classes")
     how = steps["preprocessing"] | ({} if fit is None else {"fit": fit})

@@ -37,10 +37,6 @@ Size = tuple[int, int]
 Picture = str | Path | BinaryIO | Image.Image
 
 
-class OtherStepsError(ValueError):
-    """The metadata of a model say steps from a picture file to pixels that are not ``STEPS``."""
-
-
 def can_follow(steps: dict[str, Any]) -> bool:
     """Return whether ``prepare`` does all of these steps of metadata, and no other ones."""
     known_colours = steps.get("colours") in MODES
@@ -51,8 +47,8 @@ def load(path: str | Path) -> tuple[Any, dict[str, Any]]:
     """Return the session of onnxruntime and the metadata of an exported model.
 
     The metadata hold ``preprocessing``, ``mean``, ``std`` and, where the model has them,
-    ``class_names``, ``temperature`` and ``thresholds``. Raises OtherStepsError if ``prepare`` does
-    not do what they say.
+    ``class_names``, ``temperature`` and ``thresholds``. Raises ValueError if ``prepare`` does not
+    do what they say.
     """
     import onnxruntime
 
@@ -62,11 +58,11 @@ def load(path: str | Path) -> tuple[Any, dict[str, Any]]:
     metadata = {name: json.loads(texts[name]) for name in names if name in texts}
     if "preprocessing" not in metadata:
         raise ValueError(f"{path}: it has no metadata of vitcli")
-    if not can_follow(steps := metadata["preprocessing"]):
-        fine = STEPS | {name: steps.get(name) for name in ("fit", "height", "width")}
-        other = [f"{k}: {v}" for k, v in steps.items() if v != fine.get(k) and v not in MODES]
-        what = ", ".join(other) or "some steps are missing"
-        raise OtherStepsError(f"{path}: no picture can be prepared for its input ({what})")
+    if not can_follow(metadata["preprocessing"]):
+        raise ValueError(
+            f"{path}: its metadata say other steps from a picture file to pixels than vitcli; take"
+            " its run in place of the file, or prepare the images as the metadata say"
+        )
     num_names, num_outputs = len(metadata.get("class_names", ())), session.get_outputs()[0].shape[1]
     if num_names not in (0, num_outputs):
         raise ValueError(f"{path}: its metadata name {num_names} classes of {num_outputs} outputs")
