@@ -131,11 +131,10 @@ def _rows(path: Path, notes: list[str]) -> Iterator[tuple[bytes, str | None, str
     row = 0
     try:
         with parquet.ParquetFile(path) as file:
-            image, label, names = _columns(file.schema_arrow, notes)
+            image, label, names = _columns(file.schema_arrow)
             present = file.schema_arrow.names
             columns = [name for name in (image, label, GROUP) if name in present]
-            noted = {name for name in present for note in notes if repr(name) in note}
-            if unused := [name for name in present if name not in {*columns, *noted}]:
+            if unused := [name for name in present if name not in columns]:
                 notes.append(f"not used: {printable(', '.join(unused))}")
             for batch in file.iter_batches(AT_ONCE, columns=columns):
                 for cells in batch.to_pylist():
@@ -166,7 +165,7 @@ def _text(value: object) -> str:
     return "" if text is None else composed(str(text))
 
 
-def _columns(schema: Any, notes: list[str]) -> tuple[str, str, list[str]]:
+def _columns(schema: Any) -> tuple[str, str, list[str]]:
     from pyarrow import types
 
     noted: dict[str, Any] = {}
@@ -180,8 +179,6 @@ def _columns(schema: Any, notes: list[str]) -> tuple[str, str, list[str]]:
         found = [name for name in dict.fromkeys((*known, *typed)) if name in schema.names]
         if not found:
             raise ValueError(f"no column {known[0]!r}; there are {', '.join(schema.names)}")
-        for name in found[1:]:
-            notes.append(f"note: the column {name!r} is not used; {found[0]!r} is")
         return found[0]
 
     image, label = first(IMAGE, "Image"), first(LABEL, "ClassLabel")
