@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.inspect.grad_cam import grad_cam
-from vitcli.core.models.image_model import ImageModel, MappedModel, chosen_layers
+from vitcli.core.models.image_model import ImageModel, MappedModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import NoMapError
 from vitcli.core.torch_use import evaluating
@@ -239,8 +239,7 @@ def attention_maps(
     it), then registers, then patches row by row. No gradients are computed.
 
     Args:
-        model: A model of the family ``vit``, on the device of the images; or a module with a method
-            ``attention_weights(images)``, which returns the weights of each layer.
+        model: A model of the family ``vit``, on the device of the images.
         images: Normalised images (B, C, H, W).
         layers: Indices of layers from 0, or from -1 for the last; all layers if None.
 
@@ -248,28 +247,9 @@ def attention_maps(
         ValueError: The model has no attention matrices, a layer does not exist, or the images have
             another shape or are not normalised.
     """
-    if isinstance(model, ImageModel) and (model.no_maps or not isinstance(model, MappedModel)):
+    if not isinstance(model, ImageModel):
+        raise ValueError(f"attention_maps: {type(model).__name__} is no model of vitcli")
+    if model.no_maps or not isinstance(model, MappedModel):
         raise ValueError(f"family {model.spec.family!r} {model.no_maps}")
-    kind, method = type(model).__name__, getattr(model, "attention_weights", None)
-    if not callable(method):
-        raise ValueError(
-            f"attention_maps: {kind} has no attention_weights; it needs a method"
-            " attention_weights(images) that returns (B, h, N, N) for each layer"
-        )
     with evaluating(model):
-        if isinstance(model, MappedModel):
-            return model.attention_weights(images, layers)
-        by_layer = dict(enumerate(method(images)))
-    for layer, weights in by_layer.items():
-        shape = tuple(getattr(weights, "shape", ()))
-        if len(shape) != 4 or shape[0] != len(images) or shape[2] != shape[3]:
-            raise ValueError(
-                f"attention_maps: {kind}.attention_weights must return (B, h, N, N) for each layer,"
-                f" B is {len(images)}; layer {layer} has {shape or type(weights).__name__}"
-            )
-        sums = weights.sum(-1)
-        if not torch.allclose(sums, torch.ones_like(sums), atol=1e-3):
-            raise ValueError(
-                f"attention_maps: {kind}.attention_weights: rows of layer {layer} do not sum to 1"
-            )
-    return {layer: by_layer[layer] for layer in chosen_layers(layers, len(by_layer))}
+        return model.attention_weights(images, layers)
