@@ -9,7 +9,6 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.cli.commands import printed
-from tests.runner.data.conftest import shoot
 from tests.runner.train.conftest import continue_run, stops_after, train, trains
 from tests.same_run import assert_same_run
 from vitcli import load_model
@@ -209,28 +208,6 @@ def test_a_head_that_starts_from_a_probe_classifies_without_a_training(tiny, pic
         picture.unlink()
     trained = train(tiny, "few", changes | {"train.epochs": 1}, on_message=messages.append)
     assert [each["epoch"] for each in trained.metrics] == [1], "no stopping, no epoch 0"
-
-
-def test_a_probe_has_not_seen_the_copies_of_a_picture(tiny, copied, copy_of_run):
-    copy_of_run(Path("first"), {"train.epochs": 0})
-    changes = {"train.init": "first", "train.init_head": "probe", "train.epochs": 0}
-
-    def told(name: str, **more: object) -> str:
-        messages: list[str] = []
-        train(tiny, name, changes | more, on_message=messages.append)
-        (text,) = (text for text in messages if "the head starts from" in text)
-        return text.partition(": ")[2]
-
-    accuracy, _, rest = told("run").partition(" % ")
-    assert 0.3 < float(accuracy) / 100 < 0.7, "the labels are chance"
-    assert "of 36 training images" in rest
-    groups = told("few", **{"data.group": r"\w+/[0-2]?", "data.allow_leaks": True})
-    assert groups == "not measured, because bright has 4 groups, not five"
-    shoot(copied / "train", {"Still": (20,)}, "noise")
-    shoot(copied / "test", {"Still": (1,)}, "copy")
-    messages: list[str] = []
-    train(tiny, "still", changes, on_message=messages.append)
-    assert any("copies are in one fold, except some in 'Still'" in text for text in messages)
 
 
 def test_a_metric_that_is_nan_is_never_the_best(tiny, script):

@@ -12,15 +12,14 @@ from torch import Tensor, nn
 
 from vitcli.core.data.batches import limit_images
 from vitcli.core.data.source import DataSet
-from vitcli.core.metrics.classification import score
-from vitcli.core.metrics.linear_probe import HELD_OUT, cross_validated, linear_probe
+from vitcli.core.metrics.linear_probe import HELD_OUT, linear_probe
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import TokenModel
 from vitcli.core.nn.pos_embed import resize_positions
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec, ModelSpec
 from vitcli.runner.data.find import own_path
-from vitcli.runner.data.folds import count_different, folds_of_probes
+from vitcli.runner.data.folds import folds_of_probes
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.evaluate.weights import encoder_weights, published_weights
@@ -29,7 +28,7 @@ from vitcli.runner.experiment.config import SIZES
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
 from vitcli.runner.run.split import labelled_runs, read_sides
-from vitcli.runner.text import Listener, quantity
+from vitcli.runner.text import Listener
 
 POSITIONS = "pos_embed.table"
 NO_TENSORS = ("drop_path", "attn_drop", "proj_drop", "pos_drop", "init")
@@ -124,11 +123,11 @@ def _seen_images(source: RunDir, spec: ExperimentSpec, data: DataSet) -> str:
 def start_head_from_probe(
     spec: ExperimentSpec, module: nn.Module, data: DataSet, on_message: Listener
 ) -> None:
-    """Fit a linear probe to the training images, report its accuracy and give it to the head.
+    """Fit a linear probe to the training images and give it to the head.
 
     The tuning then starts from features that the head fits, which loses less of what they know:
-    Kumar et al. 2022, https://arxiv.org/abs/2202.10054. The accuracy is cross-validated, in folds
-    that divide no group and no copies. All of it is computed on the CPU.
+    Kumar et al. 2022, https://arxiv.org/abs/2202.10054. The images that choose its penalty have no
+    copies and no group among the others. All of it is computed on the CPU.
     """
     head = encoder_of(spec, module).head
     if not isinstance(head, nn.Linear) or head.bias is None:
@@ -140,28 +139,12 @@ def start_head_from_probe(
     features = task_class(spec)(spec, module).features(module, train)
     if not features.isfinite().all():
         raise ConfigError("train.init_head: a feature of the initial weights is not finite")
-    fold, apart = folds_of_probes(train, data, HELD_OUT)
+    fold, _ = folds_of_probes(train, data, HELD_OUT)
     held_out = None if fold is None else fold == HELD_OUT - 1
     layer = linear_probe(features, train.labels, count, held_out=held_out).layer
     with torch.no_grad():
         head.weight.copy_(layer[:-1].T)
         head.bias.copy_(layer[-1])
-    unseen = cross_validated(features, train.labels, count, fold=fold)
-    if unseen is None:
-        fewest, label = count_different(train, data).min(0)
-        few = quantity(int(fewest), "group" if data.groups else "different training image")
-        text = f"not measured, because {data.class_names[label]} has {few}, not five"
-    else:
-        scores = score(unseen, train.labels)
-        low, high = (f"{100 * share:.1f}" for share in scores.accuracy_interval)
-        text = (
-            f"{100 * scores.accuracy:.1f} % [{low}, {high}] of {len(train):,} training images,"
-            f" balanced {100 * scores.balanced_accuracy:.1f} %, each judged by a probe that has not"
-            " seen it"
-        )
-    on_message(f"the head starts from a linear probe: {text}")
-    if apart:
-        on_message(f"note: copies are in one fold{apart}; the accuracy of the probe is too high")
 
 
 def load_initial_weights(
