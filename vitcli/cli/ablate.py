@@ -273,7 +273,6 @@ def show_plan(work: "StudyWork", options: "Options", form: str) -> None:
             time_fact(costs.total, f"about {{}}, {costs.count} at once"),
             Fact("planned_seeds", work.planned.seeds, label="planned", text=planned_text(work)),
             Fact("detects", detects, text=detects),
-            Fact("disk_bytes", work.disk_bytes, label="disk", about=f"when done ({work.root})"),
         ],
         tables=[DataTable("trials", columns, rows)],
     )

@@ -23,9 +23,6 @@ from vitcli.runner.study.saved import SavedTrials
 from vitcli.runner.study.states import trial_states
 from vitcli.runner.text import printable
 
-EXTRA_BYTES = 2_000_000
-"""Approximate size of one trial's predictions, curves and pictures."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -66,7 +63,6 @@ class StudyWork:
     rerun: tuple[str, ...]
     """Variants whose saved trials are not used, in this call or since an earlier one."""
     parameters: dict[str, int]
-    disk_bytes: int
     planned: Plan
 
 
@@ -105,7 +101,6 @@ def plan_study(
         replaced=frozenset(replaced),
         rerun=tuple(sorted({*rerun, *rerun_before(root)})),
         parameters=parameters,
-        disk_bytes=sum(4 * parameters[trial.variant] + EXTRA_BYTES for trial in trials),
         planned=recorded_plan(study, root, saved),
     )
 
