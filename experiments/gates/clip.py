@@ -25,11 +25,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitcli.core.data.batches import EpochPlan
 from vitcli.core.data.source import DataSet, evenly_spaced
 from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.train.training import Training
 from vitcli.plugins.clip.clip import ContrastiveTask
+from vitcli.plugins.clip.tokens import Drawn
 from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.build import filled_module
 from vitcli.runner.experiment.config import load_experiment
@@ -82,8 +84,9 @@ class Shuffled(ContrastiveTask):
     caption, and accuracies of single trainings scatter widely around chance (one had 13.5 %).
     """
 
-    def classes(self, data: DataSet, index: Tensor) -> Tensor:
-        return shuffled_labels(data.train.labels, self.spec.seed)[index]
+    def draw_captions(self, data: DataSet, rows: EpochPlan) -> Drawn:
+        labels = shuffled_labels(data.train.labels, self.spec.seed)
+        return super().draw_captions(replace(data, train=replace(data.train, labels=labels)), rows)
 
 
 def shuffled_labels(labels: Tensor, seed: int) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
+from experiments.gates.clip import Shuffled
 from tests.core.trainings import data_set as small_set
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import ExperimentSpec
@@ -114,6 +115,14 @@ def test_equal_captions_have_equal_numbers():
     same = (batch["tokens"][:, None] == batch["tokens"]).all(-1)
     assert torch.equal(same, batch["caption"][:, None] == batch["caption"])
     assert same.sum() > 40
+
+
+def test_the_captions_of_the_shuffled_control_say_nothing_of_their_images():
+    task, data = new_task(batch_size=100), data_set(100)
+    (batch,) = Shuffled(task.spec, task.module).batches(data, 0)
+    rows = (task.to_pixels(batch["images"])[:, 0, 4, 4] // 2).long()
+    pairs = zip(data.train.labels[rows].tolist(), batch["subject"].tolist(), strict=True)
+    assert sorted(pairs) == [(label, subject) for label in range(10) for subject in range(10)]
 
 
 def test_captions_that_differ_in_capital_letters_find_each_others_images(monkeypatch):
