@@ -113,6 +113,37 @@ def test_code_is_trusted_or_named_again(downloaded, tiny):
     assert copy.exists(), "changed code is not vitcli's"
 
 
+@pytest.mark.parametrize(
+    ("named", "there", "made", "refused"),
+    [
+        (
+            "s/code/own.py",
+            "",
+            None,
+            True,
+        ),  # the named file itself
+        ("own.py", "# older", None, True),
+        ("own.py", "# edited", "", True),
+        ("own.py", "# of the last study", "# of the last study", False),
+        ("own.py", "", None, False),  # after a kill before the plan
+    ],
+)
+def test_a_study_replaces_only_unedited_copies(tiny, named, there, made, refused):
+    for folder in (Path(), Path("s/code")):
+        folder.mkdir(exist_ok=True, parents=True)
+        (folder / "own.py").write_text(EVERY + there * (folder != Path()))
+    few = "{epochs: 1, limit_batches: 1, batch_size: 16}"
+    variants = "seeds: [0]\nvariants: {a: {}, b: {model.ffn: Gate}}"
+    Path("s.yaml").write_text(f"code: [{named}]\nbase: {tiny}\ntrain: {few}\n{variants}\n")
+    if made is not None:
+        config = {"code": {"own.py": sha256((EVERY + made).encode())}}
+        Path("s/plan.json").write_text(
+            json.dumps({"study": "s", "trials": {"b": {"config": config}}})
+        )
+    said = vitcli("ablate s.yaml -o s --dry-run", 4 * refused)
+    assert ("s/code/own.py is no copy that vitcli made" in said) == refused
+
+
 def test_a_run_without_the_copy_of_its_code_is_whole_and_asks_for_the_path(downloaded):
     shutil.rmtree(downloaded / "code")
     assert "neither a Python file" in vitcli("eval own --trust-code", 2)
@@ -230,6 +261,7 @@ TWICE = f"{PART}(name='s')\ndef r(p): ...\n@schedule(name='s')\n"
         ("silent.py", f"{SILENT}raise E\n", "silent.py:3: in <module>: silent.E"),
         ("chain.py", "x = a" + ".b" * 20_000, "chain.py:1: RecursionError"),
         ("latin.py", "# 1\n# 2\nx = '\udce9'\n", "latin.py:3: SyntaxError"),
+        ("latin1.py", "# caf\udce9\n", "latin1.py:1: SyntaxError"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(here, monkeypatch, name, body, problem):
@@ -286,7 +318,10 @@ def test_an_option_cannot_have_a_name_that_vitcli_uses(here, decorator, base, bo
         ("torch.Tensor.backward = lambda self: None", "Tensor.backward"),
         ("torch.Tensor.argmax = max", "Tensor.argmax"),
         ("torch.nn.Dropout = torch.nn.Identity", "torch.nn.Dropout"),
+        ("torch.nn.GELU.forward = lambda self, x: x", "GELU.forward"),
+        ("torch.nn.BatchNorm2d.forward = lambda self, x: x", "BatchNorm2d.forward"),
         ("torch.optim.Adam.step = max", "Adam.step"),
+        ("torch.optim.AdamW.step = max", "AdamW.step"),
         ("torch.autograd.set_detect_anomaly(True)", "torch.autograd.set_detect_anomaly"),
     ],
 )
@@ -302,6 +337,13 @@ def test_own_code_does_not_change_torch_for_the_whole_process(tiny, line, change
         Path("own.py").write_text(text)
         assert f"own.py: changes torch for the whole process ({changed}" in vitcli(words, 2)
         assert state() == before, "the change was undone"
+
+
+def test_own_code_does_not_change_the_folder_in_which_runs_are_written(here, tiny):
+    Path("own.py").write_text(f"import os\nos.chdir('/')\n{EVERY}")
+    words = f"train {tiny} --code own.py -s model.ffn=Gate --dry-run"
+    assert "own.py: changes the working folder (os.chdir)" in vitcli(words, 2)
+    assert Path.cwd() == here
 
 
 def test_what_own_code_prints_is_not_among_the_results(tiny):

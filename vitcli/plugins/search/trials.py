@@ -35,7 +35,7 @@ from vitcli.runner.files import commit_json, file_lock, readable_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.definition import Trial, hashed_trial
-from vitcli.runner.study.plan import Options, model_size
+from vitcli.runner.study.plan import Options, model_size, refuse_persons_files
 from vitcli.runner.study.run import plan_entry, setup_of
 from vitcli.runner.study.states import trial_state
 from vitcli.runner.text import quantity
@@ -249,6 +249,7 @@ class Trials:
                     self.study.tell(question, state=TrialState.FAIL)
                     continue
                 trial = self.trial(point)
+                refuse_persons_files(self.root, [trial])
                 own_code.save_copies(trial.spec, self.root)
                 plan = self.read_plan()
                 plan["parameters"][trial.variant] = model_size(trial.spec)

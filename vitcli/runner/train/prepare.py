@@ -217,11 +217,7 @@ def chosen_folder(experiment: Experiment, request: Request) -> RunDir:
     run.refuse_links()
     if run.path.is_dir():
         refuse_foreign_files(run, rerun=request.rerun)
-        if edited := own_code.edited_copy(spec, run.path, read_record(run).config):
-            raise InputError(
-                f"{edited} was changed after the run began, and a training would replace it; move"
-                " it elsewhere"
-            )
+        own_code.refuse_persons_files(spec, run.path, [read_record(run).config])
     return run
 
 
