@@ -339,6 +339,19 @@ def test_own_code_does_not_change_torch_for_the_whole_process(tiny, line, change
         assert state() == before, "the change was undone"
 
 
+@pytest.mark.parametrize("value", ["'x' * 2**20", f"{'[' * 20}{']' * 20}"])
+def test_options_that_no_run_could_be_read_with_are_refused(tiny, value):
+    net = "from vitcli.parts import model\n@model\nclass Net(nn.Module):\n    def __init__(self, *,"
+    body = "super().__init__()\n        self.head = nn.Linear(192, num_classes)"
+    forward = "def forward(self, x):\n        return self.head(x.flatten(1))"
+    given = f"img_size, in_chans, num_classes, prior={value}):\n        {body}\n    {forward}\n"
+    Path("own.py").write_text(f"from torch import nn\n{net} {given}")
+    words = "--code own.py -s model.family=Net -s optim.name=adamw --name own"
+    said = vitcli(f"train {tiny} {words}", 2)
+    assert "runs/own/config.yaml, as it would be written" in said
+    assert not Path("runs/own").exists()
+
+
 def test_own_code_does_not_change_the_folder_in_which_runs_are_written(here, tiny):
     Path("own.py").write_text(f"import os\nos.chdir('/')\n{EVERY}")
     words = f"train {tiny} --code own.py -s model.ffn=Gate --dry-run"
