@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from tests.cli import commands
 from tests.own_code import EVERY, forget, vitcli
@@ -337,6 +338,15 @@ def test_own_code_does_not_change_torch_for_the_whole_process(tiny, line, change
         Path("own.py").write_text(text)
         assert f"own.py: changes torch for the whole process ({changed}" in vitcli(words, 2)
         assert state() == before, "the change was undone"
+
+
+@pytest.mark.parametrize("kind", ["metric", "schedule"])
+def test_what_is_measured_or_scheduled_does_not_change_torch(tiny, kind):
+    part = f"@{kind}\ndef m(*_):\n    torch.set_grad_enabled(False)\n    return 1.0\n"
+    Path("own.py").write_text(f"import torch\nfrom vitcli.parts import {kind}\n{part}")
+    words = f"train {tiny} --code own.py" + " -s optim.schedule=m" * (kind == "schedule")
+    assert "changes torch for the whole process (torch.set_grad_enabled" in vitcli(words, 2)
+    assert torch.is_grad_enabled()
 
 
 @pytest.mark.parametrize("value", ["'x' * 2**20", f"{'[' * 20}{']' * 20}"])
