@@ -33,7 +33,6 @@ from typing import Any, Literal, TypeVar
 
 from torch import Tensor
 
-from vitcli import plugin
 from vitcli.core.metric import ACCURACY, MAX_NUMBER, METRICS, Metric, bare_name, metric_of
 from vitcli.core.models.own import OwnModel
 from vitcli.core.nn.attention import Position
@@ -352,8 +351,7 @@ def metric(
 def _as_number(
     build: Callable[..., Any], name: str, logits: Tensor, labels: Tensor
 ) -> float | None:
-    with plugin.guard(f"metric {name}"):
-        value = build(logits.clone(), labels.clone())
+    value = build(logits.clone(), labels.clone())
     if value is None:
         return None
     try:

@@ -340,13 +340,33 @@ def test_own_code_does_not_change_torch_for_the_whole_process(tiny, line, change
         assert state() == before, "the change was undone"
 
 
-@pytest.mark.parametrize("kind", ["metric", "schedule"])
-def test_what_is_measured_or_scheduled_does_not_change_torch(tiny, kind):
-    part = f"@{kind}\ndef m(*_):\n    torch.set_grad_enabled(False)\n    return 1.0\n"
-    Path("own.py").write_text(f"import torch\nfrom vitcli.parts import {kind}\n{part}")
-    words = f"train {tiny} --code own.py" + " -s optim.schedule=m" * (kind == "schedule")
-    assert "changes torch for the whole process (torch.set_grad_enabled" in vitcli(words, 2)
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("@metric\ndef m(*_):\n    LINE\n    return 1.0\n", ""),
+        ("@schedule\ndef m(_):\n    LINE\n    return 1.0\n", "-s optim.schedule=m"),
+        (
+            "@optimizer\nclass M(torch.optim.SGD):\n    def step(self, closure=None):\n"
+            "        LINE\n        return super().step()\n",
+            "-s optim.name=M",
+        ),
+        (
+            "@data_set\ndef m(_):\n    LINE\n    y = torch.arange(20) % 2\n    x = 100 * y.byte()\n"
+            "    x = x[:, None, None].repeat(1, 8, 8)\n"
+            "    return {'images': x.numpy(), 'labels': y.numpy()}\n",
+            "--data m:1",
+        ),
+    ],
+)
+@pytest.mark.parametrize("line", ["torch.set_grad_enabled(False)", "F.cross_entropy = min"])
+def test_no_part_changes_torch_in_a_training(tiny, part, words, line):
+    start = "import torch\nimport torch.nn.functional as F\nfrom vitcli.parts import *\n"
+    Path("own.py").write_text(start + part.replace("LINE", line))
+    before = torch.nn.functional.cross_entropy
+    said = vitcli(f"train {tiny} --code own.py {words} --limit-batches 2 --name own", 2)
+    assert "own.py: changes torch for the whole process" in said
     assert torch.is_grad_enabled()
+    assert torch.nn.functional.cross_entropy is before
 
 
 @pytest.mark.parametrize("value", ["'x' * 2**20", f"{'[' * 20}{']' * 20}"])

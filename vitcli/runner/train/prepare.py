@@ -346,7 +346,6 @@ def try_own_code(training: Training, *, is_new: bool) -> None:
         check_build(spec)
     with settings(training), unchanged(", ".join(sorted(spec.code))), without_memory(spec):
         count_operations(spec, next(training.batches(0)))
-        training.rates(training.num_steps)
 
 
 def read_images(
