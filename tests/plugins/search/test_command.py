@@ -64,13 +64,20 @@ def test_a_space_without_a_point_is_a_mistake(search):
     typed("search mine.yaml -j 1 -s search.space={model.num_heads:[3,5]}", 2)
 
 
-@pytest.mark.parametrize("file", ["report.html", "figures/pareto.png"])
+@pytest.mark.parametrize("file", ["report.html", "figures/pareto.png", "plan.json"])
 def test_a_file_of_a_person_in_the_folder_is_refused(search, file):
     path = Path("paper", file)
     path.parent.mkdir(parents=True)
-    path.write_text("mine")
+    path.write_text('{"mine": 1}')
     assert str(path) in typed("search mine.yaml -o paper", 2)[1]
     assert list(Path("paper").rglob("*.*")) == [path]
+
+
+@pytest.mark.parametrize("option", ["", "--dry-run", "--status"])
+def test_the_folder_of_a_study_or_an_old_search_is_refused(search, option):
+    Path("paper").mkdir()
+    Path("paper/plan.json").write_text('{"study": "s", "trials": {}}')
+    assert "from before vitcli 1.1" in typed(f"search mine.yaml -o paper {option}", 2)[1]
 
 
 def test_a_search_is_named_by_what_reads_experiment_files(search):

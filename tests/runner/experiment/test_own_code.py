@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from tests.cli import commands
 from tests.own_code import EVERY, forget, vitcli
@@ -111,6 +112,37 @@ def test_code_is_trusted_or_named_again(downloaded, tiny):
     vitcli(f"train {tiny} --code runs/own/code/far -o runs/own --rerun --dry-run")
     vitcli("runs rm own --yes")
     assert copy.exists(), "changed code is not vitcli's"
+
+
+@pytest.mark.parametrize(
+    ("named", "there", "made", "refused"),
+    [
+        (
+            "s/code/own.py",
+            "",
+            None,
+            True,
+        ),  # the named file itself
+        ("own.py", "# older", None, True),
+        ("own.py", "# edited", "", True),
+        ("own.py", "# of the last study", "# of the last study", False),
+        ("own.py", "", None, False),  # after a kill before the plan
+    ],
+)
+def test_a_study_replaces_only_unedited_copies(tiny, named, there, made, refused):
+    for folder in (Path(), Path("s/code")):
+        folder.mkdir(exist_ok=True, parents=True)
+        (folder / "own.py").write_text(EVERY + there * (folder != Path()))
+    few = "{epochs: 1, limit_batches: 1, batch_size: 16}"
+    variants = "seeds: [0]\nvariants: {a: {}, b: {model.ffn: Gate}}"
+    Path("s.yaml").write_text(f"code: [{named}]\nbase: {tiny}\ntrain: {few}\n{variants}\n")
+    if made is not None:
+        config = {"code": {"own.py": sha256((EVERY + made).encode())}}
+        Path("s/plan.json").write_text(
+            json.dumps({"study": "s", "trials": {"b": {"config": config}}})
+        )
+    said = vitcli("ablate s.yaml -o s --dry-run", 4 * refused)
+    assert ("s/code/own.py is no copy that vitcli made" in said) == refused
 
 
 def test_a_run_without_the_copy_of_its_code_is_whole_and_asks_for_the_path(downloaded):
@@ -230,6 +262,7 @@ TWICE = f"{PART}(name='s')\ndef r(p): ...\n@schedule(name='s')\n"
         ("silent.py", f"{SILENT}raise E\n", "silent.py:3: in <module>: silent.E"),
         ("chain.py", "x = a" + ".b" * 20_000, "chain.py:1: RecursionError"),
         ("latin.py", "# 1\n# 2\nx = '\udce9'\n", "latin.py:3: SyntaxError"),
+        ("latin1.py", "# caf\udce9\n", "latin1.py:1: SyntaxError"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(here, monkeypatch, name, body, problem):
@@ -286,7 +319,10 @@ def test_an_option_cannot_have_a_name_that_vitcli_uses(here, decorator, base, bo
         ("torch.Tensor.backward = lambda self: None", "Tensor.backward"),
         ("torch.Tensor.argmax = max", "Tensor.argmax"),
         ("torch.nn.Dropout = torch.nn.Identity", "torch.nn.Dropout"),
+        ("torch.nn.GELU.forward = lambda self, x: x", "GELU.forward"),
+        ("torch.nn.BatchNorm2d.forward = lambda self, x: x", "BatchNorm2d.forward"),
         ("torch.optim.Adam.step = max", "Adam.step"),
+        ("torch.optim.AdamW.step = max", "AdamW.step"),
         ("torch.autograd.set_detect_anomaly(True)", "torch.autograd.set_detect_anomaly"),
     ],
 )
@@ -302,6 +338,55 @@ def test_own_code_does_not_change_torch_for_the_whole_process(tiny, line, change
         Path("own.py").write_text(text)
         assert f"own.py: changes torch for the whole process ({changed}" in vitcli(words, 2)
         assert state() == before, "the change was undone"
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("@metric\ndef m(*_):\n    LINE\n    return 1.0\n", ""),
+        ("@schedule\ndef m(_):\n    LINE\n    return 1.0\n", "-s optim.schedule=m"),
+        (
+            "@optimizer\nclass M(torch.optim.SGD):\n    def step(self, closure=None):\n"
+            "        LINE\n        return super().step()\n",
+            "-s optim.name=M",
+        ),
+        (
+            "@data_set\ndef m(_):\n    LINE\n    y = torch.arange(20) % 2\n    x = 100 * y.byte()\n"
+            "    x = x[:, None, None].repeat(1, 8, 8)\n"
+            "    return {'images': x.numpy(), 'labels': y.numpy()}\n",
+            "--data m:1",
+        ),
+    ],
+)
+@pytest.mark.parametrize("line", ["torch.set_grad_enabled(False)", "F.cross_entropy = min"])
+def test_no_part_changes_torch_in_a_training(tiny, part, words, line):
+    start = "import torch\nimport torch.nn.functional as F\nfrom vitcli.parts import *\n"
+    Path("own.py").write_text(start + part.replace("LINE", line))
+    before = torch.nn.functional.cross_entropy
+    said = vitcli(f"train {tiny} --code own.py {words} --limit-batches 2 --name own", 2)
+    assert "own.py: changes torch for the whole process" in said
+    assert torch.is_grad_enabled()
+    assert torch.nn.functional.cross_entropy is before
+
+
+@pytest.mark.parametrize("value", ["'x' * 2**20", f"{'[' * 20}{']' * 20}"])
+def test_options_that_no_run_could_be_read_with_are_refused(tiny, value):
+    net = "from vitcli.parts import model\n@model\nclass Net(nn.Module):\n    def __init__(self, *,"
+    body = "super().__init__()\n        self.head = nn.Linear(192, num_classes)"
+    forward = "def forward(self, x):\n        return self.head(x.flatten(1))"
+    given = f"img_size, in_chans, num_classes, prior={value}):\n        {body}\n    {forward}\n"
+    Path("own.py").write_text(f"from torch import nn\n{net} {given}")
+    words = "--code own.py -s model.family=Net -s optim.name=adamw --name own"
+    said = vitcli(f"train {tiny} {words}", 2)
+    assert "runs/own/config.yaml, as it would be written" in said
+    assert not Path("runs/own").exists()
+
+
+def test_own_code_does_not_change_the_folder_in_which_runs_are_written(here, tiny):
+    Path("own.py").write_text(f"import os\nos.chdir('/')\n{EVERY}")
+    words = f"train {tiny} --code own.py -s model.ffn=Gate --dry-run"
+    assert "own.py: changes the working folder (os.chdir)" in vitcli(words, 2)
+    assert Path.cwd() == here
 
 
 def test_what_own_code_prints_is_not_among_the_results(tiny):

@@ -26,7 +26,7 @@ from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.definition import Trial, Variant, hashed_trial, refuse_equal
 from vitcli.runner.study.from_python import FIELDS
 from vitcli.runner.study.images import contrast, join
-from vitcli.runner.study.plan import Options
+from vitcli.runner.study.plan import Options, refuse_persons_files
 from vitcli.runner.study.result import Contrast
 from vitcli.runner.study.run import commit_plan, move_stale, setup_of
 from vitcli.runner.study.states import trial_state
@@ -192,6 +192,7 @@ class Comparison:
             "without_test": self.split == "val",
             "data_hash": self.campaign.data_hash or None,
         }
+        refuse_persons_files(self.root, trials)
         with prepare_folder(self.root):
             keep = other_drivers(self.root, own=driver) > 0
             commit_plan(self.root, facts, trials, keep=keep)

@@ -76,12 +76,13 @@ def search(
         validation_score,
         write_confirmation,
     )
-    from vitcli.plugins.search.trials import Trials
+    from vitcli.plugins.search.trials import Trials, read_plan
     from vitcli.runner.study.page import publish, refuse_foreign_files
 
     refuse_unused_folder(chosen.base.data.name, options.data_dir)
     root = output or RUNS / chosen.name
     refuse_foreign_files(root)
+    read_plan(root)
     if dry_run:
         show_plan(chosen, root, options, form)
     elif status:

@@ -144,13 +144,15 @@ NUM_SEEDS = 6
 
 def make_document(trials: "Trials") -> SearchResult:
     """Return the document of a search as its folder has it now; the best trial is its first row."""
+    from vitcli.plugins.search.trials import read_plan
+
     search, asked = trials.search, trials.asked()
     if not asked:
         reasons = "; ".join(f"{rule} ({count:,})" for rule, count in trials.skipped().items())
         where = search.places.where(("search", "space"))
         raise ConfigError(f"{where}: search.space: no trial was begun ({reasons})")
     records = {folder: trials.record(folder) for folder in asked}
-    parameters = trials.read_plan()["parameters"]
+    parameters = read_plan(trials.root)["parameters"]
     points = [trials.trial(dict(question.params)) for question in asked.values()]
     words = config.typed_command("search", config.typed_name(search.path))
     words = [str(portable(word)) for word in words] + config.typed_changes(search.typed)

@@ -35,7 +35,7 @@ from vitcli.runner.files import commit_json, file_lock, readable_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.definition import Trial, hashed_trial
-from vitcli.runner.study.plan import Options, model_size
+from vitcli.runner.study.plan import Options, model_size, refuse_persons_files
 from vitcli.runner.study.run import plan_entry, setup_of
 from vitcli.runner.study.states import trial_state
 from vitcli.runner.text import quantity
@@ -144,6 +144,14 @@ class JournalLock(JournalFileOpenLock):
         self._lock.release()
 
 
+def read_plan(root: Path) -> dict[str, Any]:
+    plan = readable_json(root / PLAN)
+    if plan and "sampler" not in plan:
+        what = "the folder of a study, or of a search from before vitcli 1.1"
+        raise ConfigError(f"{root}: {what}; name another folder with -o")
+    return {"parameters": {}, "trials": {}} | plan
+
+
 class Trials:
     """The trials of a search in a folder. Unless ``writes``, its journal must exist."""
 
@@ -152,12 +160,12 @@ class Trials:
     ) -> None:
         self.search, self.root, self.options = search, root, options
         self.space = distributions(search.fields)
-        self.read_plan()
+        read_plan(self.root)
         if writes:
             with prepare_folder(root):
                 is_new = not (root / JOURNAL).exists()
                 self.study = self._open()
-                self._begin_plan(self.read_plan(), replay=is_new)
+                self._begin_plan(read_plan(self.root), replay=is_new)
         elif (root / JOURNAL).exists():
             self.study = self._open(writes=False)
         else:
@@ -188,7 +196,7 @@ class Trials:
 
     def _edited(self) -> str:
         """Return the fields in which the search differs from a trial in its folder."""
-        for entry in self.read_plan()["trials"].values():
+        for entry in read_plan(self.root)["trials"].values():
             if names := entry["setting"].keys() ^ self.space.keys():
                 return ", ".join(sorted(names))
             before = flatten(entry["config"])
@@ -196,13 +204,6 @@ class Trials:
             if edited := [field for field in now if before.get(field) != now[field]]:
                 return ", ".join(edited)
         return "search.space or search.rules"
-
-    def read_plan(self) -> dict[str, Any]:
-        plan = readable_json(self.root / PLAN)
-        if plan and "sampler" not in plan:
-            what = "the folder of a study, or of a search from before vitcli 1.1"
-            raise ConfigError(f"{self.root}: {what}; name another folder with -o")
-        return {"parameters": {}, "trials": {}} | plan
 
     def _begin_plan(self, stored: dict[str, Any], *, replay: bool) -> None:
         """Write a plan with the trials so far; without a plan, a worker cannot start."""
@@ -249,8 +250,9 @@ class Trials:
                     self.study.tell(question, state=TrialState.FAIL)
                     continue
                 trial = self.trial(point)
+                refuse_persons_files(self.root, [trial])
                 own_code.save_copies(trial.spec, self.root)
-                plan = self.read_plan()
+                plan = read_plan(self.root)
                 plan["parameters"][trial.variant] = model_size(trial.spec)
                 plan["trials"][trial.folder] = plan_entry(trial)
                 commit_json(self.root / PLAN, plan)

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitcli import plugin
 from vitcli.core.data.source import DataSet, Images, together
 from vitcli.core.spec import DATA_READERS, DataSpec
 from vitcli.core.spec.data import MOST_PAGES
@@ -578,7 +579,8 @@ def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
     prefix = name.partition(":")[0]
     row, path = DATA_READERS[prefix], own_path(name, data_dir)
     require_packages(f"{prefix}:", row.packages, "hub")
-    folder = load_target(row.build)(path if row.is_path else str(path))
+    with plugin.guard(row.source) if row.source else contextlib.nullcontext():
+        folder = load_target(row.build)(path if row.is_path else str(path))
     if not isinstance(folder, PictureFolder):
         place = Path(str(path) if row.is_path else name)
         folder = list_arrays(place, {key: np.asarray(folder[key]) for key in folder})

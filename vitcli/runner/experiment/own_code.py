@@ -31,7 +31,7 @@ from vitcli.core.spec.data import DATA_READERS, DATA_SETS, split_name
 from vitcli.core.spec.own import FIELDS, PARTS, PYTHON, TEXTS, OwnPartError, forget, registering
 from vitcli.core.spec.rows import table_of
 from vitcli.plugin import code_of_package, locate_in_plugin, missing_for, plugins, why_off
-from vitcli.runner.errors import OwnCodeError
+from vitcli.runner.errors import InputError, OwnCodeError
 from vitcli.runner.experiment.torch_state import unchanged
 from vitcli.runner.experiment.yaml_text import value_at
 from vitcli.runner.files import commit, make_folder, read_bounded, sha256
@@ -209,6 +209,7 @@ def _own_place(module: str, folder: Path) -> str:
 def _imports(path: str, content: bytes) -> Iterator[tuple[int, str]]:
     try:
         tree = ast.parse(content, path)
+        decode_source(content)  # the bytes of comments, too
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
         raise OwnCodeError(f"{path}:{line}: {describe_error(error)}") from error
@@ -481,21 +482,26 @@ def save_copies(spec: ExperimentSpec, folder: Path) -> None:
             commit(path, content)
 
 
-def edited_copy(spec: ExperimentSpec, folder: Path, config: Mapping[str, Any]) -> Path | None:
-    """Return a copy that ``save_copies`` would replace although somebody edited it.
+def refuse_persons_files(spec: ExperimentSpec, folder: Path, configs: Sequence[Any]) -> None:
+    """Refuse a folder in which a file of a person is where ``save_copies`` would write.
 
-    ``config`` is that with which the copies were made.
+    That is an edited copy, another file, or the own code itself, which would be removed with the
+    copies. ``configs`` are those with which the copies were made.
     """
-    copies, stored = folder / FOLDER, stored_code(config)
-    for name in code_to_keep(spec):
-        for file, content in state.codes[name].contents.items() if name in state.codes else ():
-            path = copies / file
-            if path.is_file() and path.read_bytes() != content:
+    copies, stored = folder / FOLDER, [stored_code(config) for config in configs]
+    for name in code_to_keep(spec).keys() & state.codes.keys():
+        code, known = state.codes[name], {hashes.get(name) for hashes in stored}
+        for source, content in zip(code.paths, code.contents.values(), strict=True):
+            path = copies / source.relative_to(code.path.parent)
+            is_itself = path.is_file() and path.samefile(source) and known <= {None}
+            if is_itself or (path.is_file() and path.read_bytes() != content):
                 with suppress(OwnCodeError):
-                    if read_copy(copies, name).sha256 == stored.get(name):
+                    if read_copy(copies, name).sha256 in known:
                         break
-                return path
-    return None
+                raise InputError(
+                    f"{path} is no copy that vitcli made, and a training would put one there; move"
+                    " it elsewhere, or choose another folder with -o"
+                )
 
 
 def plugins_of(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:

@@ -4,12 +4,14 @@ A file that replaces ``cross_entropy`` or the default dtype changes built-in par
 numbers of other variants would no longer be those of vitcli.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from vitcli.runner.errors import OwnCodeError
@@ -21,6 +23,9 @@ SETTINGS = (
 """``torch.get_NAME`` returns the setting, ``torch.set_NAME`` sets it."""
 CUDNN = ("enabled", "benchmark", "benchmark_limit", "deterministic", "allow_tf32")
 """In the order of the arguments of ``set_flags``."""
+
+INHERITED = ("__init__", "forward", "step")
+"""Methods that many classes of torch inherit, so that a change adds them to the class."""
 
 
 def _settings() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
@@ -49,14 +54,15 @@ def _functions() -> dict[tuple[Any, str], Any]:
 
     nn, optim = torch.nn, torch.optim
     modules = (torch, nn, nn.functional, nn.init, optim, torch.linalg)
-    classes = (nn.Module, nn.Linear, nn.Conv2d, nn.LayerNorm, optim.AdamW, optim.Adam, optim.SGD)
-    inside: dict[Any, dict[str, Any]] = {place: vars(place) for place in (*modules, *classes)}
-    inside[torch.Tensor] = vars(torch._C.TensorBase) | vars(torch.Tensor)
+    classes = [it for place in (nn, optim) for it in vars(place).values() if isinstance(it, type)]
+    classes.sort(key=lambda it: len(it.__mro__))  # what a class inherits is undone there
+    names = {place: (*vars(place), *INHERITED) for place in (*modules, *classes)}
+    names[torch.Tensor] = (*vars(torch._C.TensorBase), *vars(torch.Tensor))
     return {
         (place, name): value
-        for place, values in inside.items()
-        for name, value in values.items()
-        if callable(value)
+        for place in names
+        for name in names[place]
+        if callable(value := getattr(place, name, None))
     }
 
 
@@ -83,7 +89,11 @@ class _AfterTorch(MetaPathFinder):
 
 @contextmanager
 def unchanged(where: str) -> Iterator[None]:
-    """Undo changes of torch by own code in the block, and refuse them. It does not import torch."""
+    """Undo and refuse what own code in the block changes: torch, and the working folder.
+
+    It does not import torch.
+    """
+    here = Path.cwd()
     before: list[tuple[dict[str, Any], dict[Any, Any]]] = []
     finder = _AfterTorch(lambda: before.append((_settings(), _functions())))
     if "torch" in sys.modules:
@@ -101,6 +111,12 @@ def unchanged(where: str) -> Iterator[None]:
                 f"{where}: changes torch for the whole process ({', '.join(changed[:3])}), and with"
                 " it the built-in parts; leave that out, or do it inside your part"
             )
+        if Path.cwd() != here:
+            os.chdir(here)
+            raise OwnCodeError(
+                f"{where}: changes the working folder (os.chdir), in which a run would then be"
+                " written; leave that out"
+            )
 
 
 def _undo(settings: dict[str, Any], functions: dict[Any, Any]) -> list[str]:
@@ -111,11 +127,10 @@ def _undo(settings: dict[str, Any], functions: dict[Any, Any]) -> list[str]:
             # The device cpu is the default; naming it would make each operation slower.
             change(None if str(before) == "cpu" else before)
             changed.append(name)
-    now = _functions()
     for (place, name), value in functions.items():
-        new = now.get((place, name))
+        new = getattr(place, name, None)
         is_new_name = getattr(new, "__name__", name) != name
-        if new is not value and (is_new_name or not _is_of_torch(new)):
+        if new != value and (is_new_name or not _is_of_torch(new)):
             setattr(place, name, value)
             changed.append(f"{getattr(place, '__qualname__', place.__name__)}.{name}")
     return changed

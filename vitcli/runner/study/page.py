@@ -87,9 +87,11 @@ def refuse_foreign_files(folder: Path, figures: Iterable[str] = tuple(FIGURES)) 
 
     A document alone proves nothing: a person may have saved what ``--json`` prints.
     """
-    if (folder / PLAN).exists():
+    plan = files.readable_json(folder / PLAN)
+    if (folder / PLAN).exists() and (not plan or {"study", "trials"} <= plan.keys()):
         return
-    there = [path for path in _files(folder, figures) if os.path.lexists(path)]
+    places = (folder / PLAN, *_files(folder, figures))
+    there = [path for path in places if os.path.lexists(path)]
     try:
         if there:
             read_document(files.read_bounded(folder / RESULTS, files.MAX_JSON).decode())

@@ -1,7 +1,7 @@
 """The work of a study: the trials still to train."""
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.engines.drivers import PLAN, rerun_before
 from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.evaluate.teacher import with_teacher
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.resolve import fit_to_data
 from vitcli.runner.experiment.yaml_text import value_at
 from vitcli.runner.files import readable_json
@@ -81,7 +82,7 @@ def plan_study(
     if study.data and not rerun:
         _refuse_other_data(study, root)
     states = trial_states(study, root, only, saved, ignore=rerun)
-    RunDir(root).refuse_links()  # the copies of own code
+    refuse_persons_files(root, study.trials())
     requested = study.trials(only)
     again = [t.folder for t in requested if t.variant in rerun]
     replaced = {folder for folder in again if states[folder].state != "missing"}
@@ -103,6 +104,15 @@ def plan_study(
         parameters=parameters,
         planned=recorded_plan(study, root, saved),
     )
+
+
+def refuse_persons_files(root: Path, trials: Sequence[Trial]) -> None:
+    """Refuse a folder of trials if copies of own code would replace files of a person."""
+    RunDir(root).refuse_links()
+    entries = readable_json(root / PLAN).get("trials", {}).values()
+    configs = [value_at(entry, "config") for entry in entries]
+    for spec in {trial.variant: trial.spec for trial in trials}.values():
+        own_code.refuse_persons_files(spec, root, configs)
 
 
 def _refuse_other_data(study: Study, root: Path) -> None:

@@ -21,14 +21,20 @@ from vitcli.runner.evaluate.teacher import other_weights, with_known_teacher
 from vitcli.runner.evaluate.weights import first_file
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.build import without_memory
-from vitcli.runner.experiment.config import Experiment, config_hash, load_experiment
+from vitcli.runner.experiment.config import (
+    Experiment,
+    config_hash,
+    config_text,
+    load_experiment,
+)
 from vitcli.runner.experiment.diff import Change, differences, with_data_defaults
 from vitcli.runner.experiment.resolve import fit_pictures, resize_setting, resolve, shrink_batch
 from vitcli.runner.experiment.torch_state import unchanged
+from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.run.checkpoint import Checkpoint, resumable_checkpoint
-from vitcli.runner.run.folder import RUNS, RunDir, default_path, find_run
+from vitcli.runner.run.folder import CONFIG, RUNS, RunDir, default_path, find_run
 from vitcli.runner.run.listing import refuse_foreign_files
 from vitcli.runner.run.record import RunRecord, describe_other_images, headline_key, read_record
 from vitcli.runner.run.split import Sides, learned_sides, read_sides, split_json
@@ -182,7 +188,8 @@ def prepare(experiment: Experiment, request: Request, *, replay: int | None = No
         )
         if not is_waiting:
             compile_training(training, request.on_message)
-    if spec.code:
+    if spec.code:  # its options may be longer than what is read
+        Document(config_text(spec), f"{run.path / CONFIG}, as it would be written")
         try_own_code(training, is_new=not checkpoint)
     if ranks.size() > 1:
         facts = {"configuration": config_hash(spec), "data": data.data_hash}
@@ -217,11 +224,7 @@ def chosen_folder(experiment: Experiment, request: Request) -> RunDir:
     run.refuse_links()
     if run.path.is_dir():
         refuse_foreign_files(run, rerun=request.rerun)
-        if edited := own_code.edited_copy(spec, run.path, read_record(run).config):
-            raise InputError(
-                f"{edited} was changed after the run began, and a training would replace it; move"
-                " it elsewhere"
-            )
+        own_code.refuse_persons_files(spec, run.path, [read_record(run).config])
     return run
 
 

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ from vitcli.core.objectives.objective import Outputs
 from vitcli.core.train.training import SKIPPED, Step
 from vitcli.runner.errors import DivergedError, OwnCodeError, ResourceError, StoppedError, UserError
 from vitcli.runner.experiment import own_code
+from vitcli.runner.experiment.torch_state import unchanged
 from vitcli.runner.machine.device import arithmetic
 from vitcli.runner.machine.resources import as_resource_error
 from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
@@ -140,8 +142,10 @@ class Trainer:
 
     def fit(self) -> None:
         self.begin()
+        files = ", ".join(sorted(self.spec.code))
         while self.epoch < self.last_epoch:
-            self.train_epoch()
+            with unchanged(files) if files else nullcontext():
+                self.train_epoch()
         for hook in self.hooks:
             hook.on_end(self)
 
