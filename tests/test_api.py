@@ -227,6 +227,8 @@ def test_arrays_are_a_data_set(pictures):
     assert (grey.in_chans, grey.num_classes, grey.val) == (1, 2, None)
     assert refusal(vitcli.data_set, splits[0], (splits[1][0], [5] * 24)).startswith("data_set: ")
     said = list[str]()
+    vitcli.data_set(*splits, class_names=np.array(["dark", "Dark"]), on_message=said.append)
+    assert "'dark' and 'Dark' look like one name" in said.pop()
     dark = np.random.default_rng(0).integers(0, 4096, (20, 8, 8)).astype("u2")  # 12 bits
     labels = np.arange(20) % 2
     vitcli.data_set((dark, labels), (dark[:3], labels[:3]), on_message=said.append)

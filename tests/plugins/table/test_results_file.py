@@ -346,6 +346,11 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
             {"lower_is_better": True},
             "line 3: .* 0.3 .* such as 3,",
         ),
+        (
+            text_of([0.0049, 0.005, 0.0048, 0.37, 0.36, 0.41], "variant,seed,test error"),
+            {},
+            "line 3: .* 0.005 .* such as 0.36,.*--unit fraction",
+        ),
         ("variant,seed,score,state\na,0,1,finishd\n", {}, "line 2: state 'finishd'.*'finished'"),
         ("variant,seed,score\n,0,1\n", {}, "line 2: .*'variant' is empty"),
         ("variant,run,score\na,1,1\na,,2\n", {"seed": "run"}, "line 3: .*'run' is empty"),

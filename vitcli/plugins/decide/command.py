@@ -165,7 +165,9 @@ def report_decision(
     names: Sequence[str], answer: "Decision | Idea", metric: "Metric", notes: list[str], form: str
 ) -> None:
     """End with the exit code of a verdict, which is no error."""
-    unit, digits = metric.difference_unit, metric.digits
+    from vitcli.plugins.decide.rule import unit_of
+
+    unit, digits = unit_of(metric), metric.digits
     difference = f"{signed(answer.mean, digits)} {unit}" if answer.pairs else "not known yet"
     report = Report(
         facts=[

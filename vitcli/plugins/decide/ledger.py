@@ -251,7 +251,7 @@ def table(name: str, ideas: Sequence[Idea], campaign: Campaign) -> DataTable:
         | {"difference": idea.mean, **idea.model_dump(include=stored)}
         for number, idea in enumerate(ideas, 1)
     ]
-    unit, digits = campaign.metric.difference_unit, campaign.digits
+    unit, digits = rule.unit_of(campaign.metric), campaign.digits
     columns: list[Column | str] = [
         *("number", "idea", "verdict", "pairs"),
         Column("difference", f"difference, {unit}", text=lambda mean: signed(mean, digits)),

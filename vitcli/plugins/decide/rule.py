@@ -19,6 +19,7 @@ import numpy as np
 from pydantic import Field
 from scipy import special
 
+from vitcli.core.metric import Metric
 from vitcli.core.spec import Spec
 from vitcli.core.spec.rows import AcceptsList
 from vitcli.runner.errors import InputError
@@ -52,6 +53,11 @@ FUTILE = 0.1
 FLOOR_SHARE = 0.8
 """Share of alpha that is spent with a noise floor. The rest pays for a floor that does not fit."""
 ABOUT_IMAGES = "the verdict is about the images of these scores; predictions would tell of new ones"
+
+
+def unit_of(metric: Metric) -> str:
+    """Return the unit of a difference, whose sign is turned if a lower score is better."""
+    return metric.difference_unit + " (above 0 is better)" * (not metric.higher_is_better)
 
 
 class Answer(Spec):

@@ -431,12 +431,15 @@ def _scores(
                 f"{place}: is the score {score} {UNITS[unit]}, like the others? Correct it, or type"
                 " --unit percent, --unit fraction or --unit none"
             )
-    low, place = max(((x, p) for p, x in scores.items() if x < 1), default=(Decimal(0), ""))
-    high = min((x for x in scores.values() if x > 1), default=Decimal(0))
-    if unit == "none" and not (chosen or is_loss) and 0 < 10 * low <= high and largest <= 100:
+    # Percent of an error may be below 1, so fractions of 1 stand beside them below 0.01.
+    bound, times = (Decimal("0.01"), 20) if unit == "fraction" else (Decimal(1), 10)
+    low, place = max(((x, p) for p, x in scores.items() if x < bound), default=(Decimal(0), ""))
+    high = min((x for x in scores.values() if x > bound), default=Decimal(0))
+    is_asked = not chosen and is_loss == (unit == "fraction")
+    if is_asked and 0 < times * low <= high and largest <= 100:
         raise InputError(
             f"{place}: is the score {low} in the unit of the others, such as {high}, or a fraction"
-            " among percent? Correct it, or type --unit none"
+            f" among percent? Correct it, or type --unit {unit}"
         )
     gap = max(scores.values(), default=Decimal(1)) - min(scores.values(), default=Decimal(0))
     if unit == "none" and (0 < largest < 0.001 or 0 < gap < 0.001):  # a table would round them away

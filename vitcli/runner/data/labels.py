@@ -10,15 +10,19 @@ from typing import TypeVar
 
 from vitcli.runner.text import composed, is_utf8, printable, quantity
 
-INVISIBLE = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
-"""Characters that are not seen, which ``str.strip`` leaves."""
+INVISIBLE = "\u00ad\u061c\u180e\ufeff" + "".join(
+    map(chr, (*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070)))
+)
+"""Characters that are not seen, such as marks of the direction, which ``str.strip`` leaves."""
+IN_A_NAME = f"[{INVISIBLE}\u034f\ufe00-\ufe0f]"
+"""Pattern of those and of characters that choose a form of the one before, as of an emoji."""
 MOST_TEXT = 400_000
 """Largest number of characters of all names as JSON, so that a run's config.yaml can be read."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
 NO_LABEL = ("-1", "nan", "null", "none", "na", "n/a", "#n/a", "<na>")
 """What programs write for a picture without a label, in small letters."""
-SEVERAL = "|"
-"""What some programs write between several labels of a picture."""
+SEVERAL = re.compile(r"['\"\s]*[|;,]['\"\s]*")
+"""What programs write between several labels of a picture."""
 Pairs = list[tuple[str, str]]
 Class = TypeVar("Class", bound=int | str)
 
@@ -80,19 +84,28 @@ def in_order(names: Collection[Class]) -> list[Class]:
 
 def names_alike(names: Sequence[str]) -> Pairs:
     """Return classes whose names differ only in capitals, width, blanks or invisible signs."""
-    seen = [re.sub(f"[{INVISIBLE}]", "", name) for name in names]
+    seen = [re.sub(IN_A_NAME, "", name) for name in names]
     folded = [unicodedata.normalize("NFKC", name).casefold() for name in seen]
     return _same(names, [" ".join(name.split()) for name in folded])
+
+
+def bare(name: str) -> str:
+    return name.strip("[]{}() '\"")
 
 
 def notes_on_names(names: Sequence[str]) -> list[str]:
     notes = notes_on_pairs(names, "classes", "class")
     for name in names:
-        if name.casefold() in NO_LABEL:
+        if name.casefold().removesuffix(".0") in NO_LABEL:
             what = "a picture has no label, remove its pictures"
             notes.append(f"note: {name!r} is a class; if it means that {what}")
-    for name in [name for name in names if SEVERAL in name][:1]:
-        notes.append(f"note: {printable(name)!r} is one class; a picture has one label")
+    known = {bare(name) for name in names}
+    for name in names:
+        parts = SEVERAL.split(bare(name))
+        is_list = len(parts) > 1 and (name.startswith("[") or {*parts} <= known)
+        if is_list or "|" in name:
+            notes.append(f"note: {printable(name)!r} is one class; a picture has one label")
+            break
     return notes
 
 

@@ -20,7 +20,13 @@ from torch import Tensor
 from vitcli.core.data.source import PORTION, DataSet, Images
 from vitcli.runner.data.arrays import arranged, pixel_digests
 from vitcli.runner.data.deep import RefusedError, Seen, finer_values, notes_on
-from vitcli.runner.data.labels import in_order, not_used, refuse_names, without_blanks
+from vitcli.runner.data.labels import (
+    in_order,
+    not_used,
+    notes_on_names,
+    refuse_names,
+    without_blanks,
+)
 from vitcli.runner.data.listing import (
     SPLITS,
     PictureFolder,
@@ -265,7 +271,9 @@ def data_of_arrays(
     class_names: Sequence[str],
     on_message: Listener,
 ) -> DataSet:
-    arrays: dict[str, Array] = {"class_names": np.asarray(class_names)} if class_names else {}
+    arrays: dict[str, Array] = {
+        "class_names": np.asarray(() if class_names is None else class_names)
+    }
     given = {split: pair for split, pair in splits.items() if pair is not None}
     for split, (images, labels) in given.items():
         arrays |= {f"{split}_images": np.asarray(images), f"{split}_labels": np.asarray(labels)}
@@ -277,7 +285,7 @@ def data_of_arrays(
         images_of[split] = Images(pixels, labels)
         first += images.shape[0]
     data = replace(arranged(folder.class_names, **images_of), name=name)
-    for note in folder.notes:
+    for note in (*folder.notes, *notes_on_names(folder.class_names)):
         on_message(note)
     for note, fields in notes_on(seen).items():
         white = fields.get("data.levels")
