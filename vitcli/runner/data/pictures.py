@@ -201,9 +201,9 @@ def _upright(image: Image.Image, content: Content, data: DataSpec, seen: Seen) -
     image.load()
     turn = TURNS.get(_orientation(image))
     is_inverted = image.format == "TIFF" and image.getexif().get(PHOTOMETRIC) == WHITE_IS_ZERO
-    picture = _to_eight_bits(image, data.levels)
     is_deep = isinstance(content, bytes) and image.format == "PNG" and content[24] > 8
     seen += look_at(image, is_deep, data)
+    picture = _to_eight_bits(image, data.levels)
     if is_wide(image):
         seen.append(("high", np.asarray(image).max().item()))
         seen.append(("top", np.asarray(picture).max().item()))
