@@ -108,6 +108,7 @@ NOISE = np.arange(6 * SIDE * SIDE).reshape(6, SIDE, SIDE)
         (raw_tiff(NOISE.astype("u2")), {}, "6 channels of 16-bit whole .* save each channel"),
         (raw_tiff(NOISE[:3].astype("u2"), extra=(0, 0)), {}, "3 channels of 16-bit whole numbers"),
         (raw_tiff(NOISE[:1].astype("f8"), kind=3), {}, "1 channel of 64-bit floating-point"),
+        (raw_tiff(NOISE[:1].astype("c8"), kind=6), {}, "1 channel of 64-bit complex numbers"),
         (raw_tiff(NOISE[:3].astype("u2"), photometric=2), {}, "colours with more than 8 bits"),
         (raw_tiff(NOISE.astype("u2"))[:100], {}, "damaged or cut short"),
         (png_of_colours(4000), {"levels": 4095}, "colours with more than 8 bits"),

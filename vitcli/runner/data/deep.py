@@ -22,7 +22,12 @@ SEPARATE = 2
 """Value of the TIFF tag PLANAR: the channels are stored one after the other."""
 UNSIGNED, SIGNED = 1, 2
 """Values of the TIFF tag FORMAT for whole numbers."""
-NUMBERS = {1: "whole numbers", 2: "signed whole numbers", 3: "floating-point numbers"}
+NUMBERS = {
+    UNSIGNED: "whole numbers",
+    SIGNED: "signed whole numbers",
+    3: "floating-point numbers",
+    6: "complex numbers",
+}
 MOST_COUNTED = 1000
 MAX_LEVEL = 2**16 - 1
 WHITES = (255, 1023, 4095, 16383)

@@ -438,9 +438,13 @@ def _diagnose(content: Content) -> str:
         return "the file is empty"
     if _is_heic(content) and not can_read_heic():
         return "a HEIC picture; to read it: pip install pillow-heif"
-    signatures = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"BM", b"GIF8", b"II", b"MM\0")
+    tiff = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # others are raw files of cameras
+    signatures = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"BM", b"GIF8", *tiff)
     if _is_heic(content) or content.startswith(signatures):
-        return "the picture is damaged or cut short; get a fresh copy"
+        return (
+            "the picture is damaged or cut short, or of a rare kind; get a fresh copy, or save it"
+            " again as PNG"
+        )
     return "not a picture: PNG, JPEG, WebP, BMP, GIF, TIFF and HEIC can be read; convert it first"
 
 
