@@ -261,10 +261,13 @@ def _content(picture: Picture, name: str) -> Content:
     The file of an image that Pillow has not decoded yet is read as a file, so that its answer is
     that for its path: a large JPEG is decoded at a fraction of its size.
     """
-    if isinstance(picture, ImageFile.ImageFile) and picture.tile and not picture.tell():
-        if picture.format in FORMATS and picture.fp:
-            picture.fp.seek(0)
-            return content_of(cast(BinaryIO, picture.fp), name)
+    if (
+        (isinstance(picture, ImageFile.ImageFile) and picture.format in FORMATS)
+        and (picture.tile and not picture.tell())
+        and picture.fp
+    ):
+        picture.fp.seek(0)
+        return content_of(cast(BinaryIO, picture.fp), name)
     if isinstance(picture, Image.Image):
         with explain_errors(name, picture):
             return open_picture(picture)
