@@ -286,6 +286,16 @@ def test_a_divided_group_is_a_problem_that_only_a_person_can_solve(tmp_path):
     assert not found.left_out, "no test picture would be left"
 
 
+def test_a_class_keeps_its_test_pictures_if_all_of_them_look_alike(pictures):
+    train, test = pictures / "train", pictures / "test"
+    for number, path in enumerate(sorted((test / "bright").iterdir()), start=1):
+        Image.open(train / "bright" / f"{number}.png").rotate(90).save(path)
+    Image.open(train / "dark" / "2.png").rotate(90).save(test / "dark" / "turned.png")
+    assert check_folder(list_pictures("imagefolder:pictures"), print).left_out == [
+        "test/dark/turned.png"
+    ]
+
+
 @pytest.fixture
 def trained(pictures, here) -> dict[str, str]:
     """A run called old, trained on half of the pictures for training; name -> side in it."""

@@ -317,6 +317,17 @@ def save(tmp_path: Path, **arrays: Any) -> str:
     return f"npz:{tmp_path / 'x.npz'}"
 
 
+def test_the_list_of_arrays_is_read_once_however_many_there_are(tmp_path, monkeypatch):
+    name, opened = save(tmp_path, **{f"image{n}": np.zeros(3) for n in range(99)}), list[object]()
+    read = zipfile.ZipFile.__init__
+    monkeypatch.setattr(
+        zipfile.ZipFile, "__init__", lambda *a, **options: opened.append(a) or read(*a, **options)
+    )
+    with pytest.raises(InputError, match="needed are images"):
+        list_pictures(name)
+    assert len(opened) == 1
+
+
 GENERATOR = np.random.default_rng(1)
 LABELS = np.arange(20) % 2
 
@@ -374,6 +385,7 @@ def code_points(first: int) -> np.ndarray:
     [
         ({"images": np.zeros((4, 3, 3), "u1")}, "has no labels"),
         ({"pictures": np.zeros(3)}, "has pictures; needed are images and labels"),
+        ({f"p{n}": np.zeros(3) for n in range(99)}, r"has p0, .*p19, \.\.\.; needed are images"),
         ({"images": np.zeros((4, 3, 3)), "labels": np.arange(4)}, "is float64"),
         ({"images": np.zeros((4, 3), "u1"), "labels": np.arange(4)}, "needed are uint8"),
         ({"images": np.zeros((4, 65, 65, 65), "u1"), "labels": np.arange(4)}, "at most 64"),

@@ -83,14 +83,17 @@ def test_the_same_shape_in_another_colour_is_no_copy(draw):
     assert len(pairs_alike(pictures.repeat_interleave(70, dim=0))) == 3 * 70 * 69 // 2
 
 
-@pytest.mark.parametrize("other", [(0, 200, 255), (255, 80, 0)])
-def test_a_near_colour_tells_two_classes_apart(other):
-    first = (0, 60, 255) if other[0] == 0 else RED
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [((0, 60, 255), (0, 200, 255)), (RED, (255, 80, 0)), ((60, 60, 60), (99, 99, 99))],
+)
+def test_a_near_colour_or_brightness_tells_two_classes_apart(first, other):
     pictures = torch.stack([lamp(first), lamp(other)])
     labels = torch.arange(2)
     assert len(pairs_alike(pictures)) == 1
     assert not len(pairs_alike(pictures, labels))
     assert near_copies(pictures[:1], pictures[1:], (labels[:1], labels[1:])) == []
+    assert not len(pairs_alike(pictures[:, 1:2], labels)), "grey"
 
 
 @pytest.mark.parametrize("name", ["saved again", "turned", "mirrored", "cut"])

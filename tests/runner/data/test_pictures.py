@@ -300,6 +300,7 @@ def test_the_box_of_the_shown_picture_is_what_the_model_sees(picture, name, fit)
         (png(100_000, 2, bytes(100), 8, 2), "20:1"),
         (png(64, 64, bytes(100), 8, 2), "damaged or cut short"),
         (b"II*\0" + b"\0" * 50, "damaged"),
+        (b"IIRO\x08\0\0\0" + b"\0" * 50, "not a picture"),  # a camera's raw file
     ],
 )
 def test_what_is_not_a_picture_is_one_line_with_name_and_reason(tmp_path, content, reason):

@@ -101,6 +101,19 @@ def test_an_image_of_pillow_is_turned_like_its_file_and_stays_as_it_is(bundled):
     assert image.size == (16, 8)
 
 
+@pytest.mark.parametrize("name", ["large.jpg", "white.tif"])
+def test_an_image_that_pillow_has_not_decoded_has_the_answer_of_its_file(bundled, here, name):
+    """A large JPEG is decoded at a fraction of its size; in the TIFF file 0 is white."""
+    grey, is_tiff = np.kron(GREY, np.ones((37, 29))).astype("u2"), name == "white.tif"
+    image = Image.fromarray(grey * 257 if is_tiff else grey.astype("u1"))
+    image.save(name, **({"tiffinfo": {262: 0}} if is_tiff else {}))
+    file = bundled(name).probabilities
+    with Image.open(name) as lazy:
+        assert bundled(lazy).probabilities == pytest.approx(file, abs=1e-6)
+        assert bundled(lazy.rotate(90)).probabilities != pytest.approx(file, abs=1e-3)
+        assert lazy.size == image.size
+
+
 ARRAYS = [GREY.astype(np.float32), GREY[..., None].repeat(2, 2), GREY[0], GREY[:0]]
 BAD: list[tuple[Any, str]] = [
     ("missing.png", "cannot be opened"),

@@ -129,10 +129,14 @@ class FolderCheck:
     def left_out(self) -> list[str]:
         """Return what to leave out: held-out pictures, and both pictures with two labels.
 
-        Pictures that look like one of another class stay, because they may be rightly labelled. All
-        that only look alike stay, if otherwise no test picture or none of a class would be left.
+        Pictures that look like one of another class stay, because they may be rightly labelled.
+        Those of a class that only look alike stay, if otherwise it would have no test picture.
         """
         equal, near = self._copies()
+        label = dict(zip(self.folder.names, self.folder.labels, strict=True))
+        tested = {self.folder.names[row] for row in self.test} - equal
+        others = {label[name] for name in tested - near}
+        near = {name for name in near if label[name] in others}
         chosen = next((each for each in (equal | near, equal) if self._can_spare(each)), set())
         return sorted(chosen)
 

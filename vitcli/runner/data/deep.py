@@ -20,12 +20,21 @@ WHITE_IS_ZERO = 0
 """Value of the TIFF tag PHOTOMETRIC: 0 is white."""
 SEPARATE = 2
 """Value of the TIFF tag PLANAR: the channels are stored one after the other."""
-NUMBERS = {1: "whole numbers", 2: "signed whole numbers", 3: "floating-point numbers"}
+UNSIGNED, SIGNED = 1, 2
+"""Values of the TIFF tag FORMAT for whole numbers."""
+NUMBERS = {
+    UNSIGNED: "whole numbers",
+    SIGNED: "signed whole numbers",
+    3: "floating-point numbers",
+    6: "complex numbers",
+}
 MOST_COUNTED = 1000
 MAX_LEVEL = 2**16 - 1
 WHITES = (255, 1023, 4095, 16383)
 """Largest values of cameras with 8, 10, 12 and 14 bits."""
 NUM_LEVELS, MOST_SAMPLED = 2**8, 2**16
+MOST_PARTIAL = 0.5
+"""Share of half transparent pixels above which a last channel may be no transparency."""
 REMEDY = "save each channel as a grey page of 8, 16 or 32 bits (data.channels)"
 NOTES = {
     "colours": "only the first page is read of {count} with up to {most:,}; to read another one,"
@@ -33,6 +42,8 @@ NOTES = {
     "pages": "only the first page is read of {count} with up to {most:,}; to read each page as a"
     " channel, train with -s data.channels=pages, to read another one, with -s data.page=1",
     "channels": "not all channels are read of {count} with up to {most} in one page; " + REMEDY,
+    "alpha": "the last channel of {count} is read as transparency, on white, although most of it is"
+    " neither clear nor solid; if it is another channel, " + REMEDY,
     "grey": "the 16-bit values of {count} reach {most:,} of 65,535, which leaves few of 256 levels;"
     " train with the white of the camera, such as -s data.levels={white}",
     "colour": "the 16-bit colours of {count} reach {most:,} of 65,535, which leaves few of 256"
@@ -95,6 +106,17 @@ def look_at(image: Image.Image, is_deep_png: bool, data: DataSpec) -> Seen:
     seen = Seen()
     if (channels := num_samples(image)) > len(image.getbands()):
         seen.append(("channels", channels))
+    form = tags.get(FORMAT, (UNSIGNED,))[0] if tags else None
+    is_negative = form == UNSIGNED and image.mode == "I" and image.getextrema()[0] < 0
+    if is_negative or (form == SIGNED and not is_wide(image)):  # Pillow reads other values
+        raise RefusedError(
+            f"{'unsigned numbers of 32' if is_negative else 'signed numbers of 8'} bits cannot be"
+            " read exactly; save signed ones of 16 bits, or floating-point numbers"
+        )
+    if tags and image.getbands()[-1] == "A":
+        counts = image.getchannel("A").histogram()
+        if sum(counts[1:-1]) > MOST_PARTIAL * sum(counts):
+            seen.append(("alpha", 1))
     if is_wide(image):
         seen += finer_values(np.asarray(image), data.levels)
         if data.levels is None:

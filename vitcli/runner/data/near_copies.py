@@ -24,8 +24,9 @@ LEAST_COLOUR, MOST_TINT = 0.85, 40.0
 colours (0 to 255) apart from the brightness. The copies of CIFAR-10 that were saved in other
 colours keep these limits."""
 SAME_COLOUR, SAME_TINT = 0.97, 5.0
-"""The same limits for pictures of two classes, which a colour may tell apart; the first one as a
-share of the correlation in grey. Copies that were turned, cut or saved again keep them."""
+"""The same limits for pictures of two classes, which a colour may tell apart, or how bright it is:
+the first one as a share of the correlation in grey, the second one for means and standard
+deviations of the colours. Copies that were turned, cut or saved again keep them."""
 COLOURS = 3
 """Number of colours that are compared; of more channels, the means of neighbouring ones."""
 CUTS = (0.9, 0.8)
@@ -97,26 +98,28 @@ def _similarities(
     Two pictures in different colours, by their gradients and tints, have the similarity 0.
     """
     greys = _views(_small(pictures, 1), _small(others, 1))
-    has_colours = in_colour and pictures.shape[1] > 1
+    has_colours = in_colour and (labels is not None or pictures.shape[1] > 1)
     colours = _views(_small(pictures, COLOURS), _small(others, COLOURS)) if has_colours else None
     for grey in greys:
         mine, theirs = map(_gradients, grey)
         colour = []
         for picture in next(colours) if colours else ():
-            means = picture.mean((2, 3))
-            colour.append((_gradients(picture), means - means.mean(1, keepdim=True)))
+            means, spreads = picture.mean((2, 3)), picture.std((2, 3))
+            tints = means - means.mean(1, keepdim=True)
+            colour.append((_gradients(picture), tints, torch.cat([means, spreads], dim=1)))
         for start in range(0, len(mine), AT_ONCE):
             similarities = mine[start : start + AT_ONCE] @ theirs.T
             for pairs in (similarities > LEAST).nonzero().split(PAIRS) if colour else ():
                 rows, columns = pairs.T
-                (gradients, tints), (other_gradients, other_tints) = colour
+                (gradients, tints, looks), (other_gradients, other_tints, other_looks) = colour
                 correlations = (gradients[start + rows] * other_gradients[columns]).sum(1)
                 differences = (tints[start + rows] - other_tints[columns]).abs().amax(1)
                 same = (correlations > LEAST_COLOUR) & (differences < MOST_TINT)
                 if labels:
                     equal = correlations > SAME_COLOUR * similarities[rows, columns]
                     of_one = labels[0][start + rows] == labels[1][columns]
-                    same &= of_one | (equal & (differences < SAME_TINT))
+                    apart = (looks[start + rows] - other_looks[columns]).abs().amax(1)
+                    same &= of_one | (equal & (apart < SAME_TINT))
                 similarities[rows[~same], columns[~same]] = 0.0
             yield start, similarities
 

@@ -201,9 +201,9 @@ def _upright(image: Image.Image, content: Content, data: DataSpec, seen: Seen) -
     image.load()
     turn = TURNS.get(_orientation(image))
     is_inverted = image.format == "TIFF" and image.getexif().get(PHOTOMETRIC) == WHITE_IS_ZERO
-    picture = _to_eight_bits(image, data.levels)
     is_deep = isinstance(content, bytes) and image.format == "PNG" and content[24] > 8
     seen += look_at(image, is_deep, data)
+    picture = _to_eight_bits(image, data.levels)
     if is_wide(image):
         seen.append(("high", np.asarray(image).max().item()))
         seen.append(("top", np.asarray(picture).max().item()))
@@ -436,9 +436,13 @@ def _diagnose(content: Content) -> str:
         return "the file is empty"
     if _is_heic(content) and not can_read_heic():
         return "a HEIC picture; to read it: pip install pillow-heif"
-    signatures = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"BM", b"GIF8", b"II", b"MM\0")
+    tiff = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # others are raw files of cameras
+    signatures = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"BM", b"GIF8", *tiff)
     if _is_heic(content) or content.startswith(signatures):
-        return "the picture is damaged or cut short; get a fresh copy"
+        return (
+            "the picture is damaged or cut short, or of a rare kind; get a fresh copy, or save it"
+            " again as PNG"
+        )
     return "not a picture: PNG, JPEG, WebP, BMP, GIF, TIFF and HEIC can be read; convert it first"
 
 

@@ -10,6 +10,7 @@ import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -44,7 +45,7 @@ KEY = re.compile(
 WANTED = (
     "images and labels, or train_images, train_labels, test_images ..., or x_train, y_train ..."
 )
-MOST_CHANNELS = 64
+MOST_CHANNELS, MOST_NAMED = 64, 20
 MOST_LABEL_BYTES = 2**28
 """Arrays of labels, groups and class names are read as a whole; no larger ones are."""
 
@@ -55,9 +56,9 @@ class NpzArray:
     An array of Python objects is refused, and one with more or fewer bytes than its header says.
     """
 
-    def __init__(self, path: Path, member: str) -> None:
+    def __init__(self, path: Path, member: str, archive: zipfile.ZipFile) -> None:
         self.path, self.member = path, member
-        with _open(path, member) as (file, size):
+        with _open(path, member, archive) as (file, size):
             version = np.lib.format.read_magic(file)
             read = np.lib.format.read_array_header_2_0
             if version == (1, 0):
@@ -89,11 +90,14 @@ Array = NpzArray | np.ndarray
 
 
 @contextlib.contextmanager
-def _open(path: Path, member: str) -> Iterator[tuple[BinaryIO, int]]:
-    """Open an array of a .npz file, and yield it with its size in bytes."""
+def _open(
+    path: Path, member: str, archive: zipfile.ZipFile | None = None
+) -> Iterator[tuple[BinaryIO, int]]:
+    """Open an array of a .npz file, which may be open, and yield it with its size in bytes."""
     try:
-        with zipfile.ZipFile(path) as archive, archive.open(member) as file:
-            yield file, archive.getinfo(member).file_size  # type: ignore[misc]
+        opened = contextlib.nullcontext(archive) if archive else zipfile.ZipFile(path)
+        with opened as whole, whole.open(member) as file:
+            yield file, whole.getinfo(member).file_size  # type: ignore[misc]
     except MemoryError:
         raise
     except Exception as error:  # of many kinds: of zip files, their decoders, and headers
@@ -106,13 +110,14 @@ def open_npz(path: Path) -> PictureFolder:
     if not path.is_file():
         raise InputError(f"{printable(path)}: no such file")
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = [name for name in archive.namelist() if name.endswith(".npy")]
+        archive = zipfile.ZipFile(path)
     except MemoryError:
         raise
     except Exception as error:  # of many kinds, as above
         raise InputError(f"{printable(path)} is no .npz file: {error}; get a fresh copy") from error
-    arrays = {member.removesuffix(".npy"): NpzArray(path, member) for member in members}
+    with archive:  # once for all: it may have an array for each of thousands of images
+        members = [name for name in archive.namelist() if name.endswith(".npy")]
+        arrays = {name.removesuffix(".npy"): NpzArray(path, name, archive) for name in members}
     return list_arrays(path, arrays, repr(file_version(path)))
 
 
@@ -135,7 +140,8 @@ def list_arrays(path: Path, arrays: Mapping[str, Array], facts: str = "") -> Pic
     keys = {split: own for split, own in found.items() if "images" in own}
     where = printable(path)
     if not keys or ("" in keys and len(keys) > 1):
-        raise InputError(f"{where} has {', '.join(arrays) or 'no arrays'}; needed are {WANTED}")
+        held = ", ".join([*islice(arrays, MOST_NAMED), *["..."] * (len(arrays) > MOST_NAMED)])
+        raise InputError(f"{where} has {printable(held) or 'no arrays'}; needed are {WANTED}")
     try:
         return _listed(path, arrays, keys, facts or _digest(arrays))
     except (ValueError, TypeError) as error:
