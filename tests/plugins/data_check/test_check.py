@@ -162,6 +162,16 @@ def test_a_fifth_that_cannot_be_held_out_is_told_once(here, sizes, is_told):
     assert all("4 of 50 pictures of 'fox'" in note and "data.folds=5" in note for note in told)
 
 
+def test_a_check_divides_the_pictures_as_the_next_command_does(here):
+    """At the size of its model: copies of one size are divided otherwise at their own size."""
+    shoot(here / "camera", {"fox": (5,) * 4, "hare": (1,) * 30}, "noise")
+    found = json.loads(vitcli("check", "camera", "--leave-out", "copies.csv", "--json")[1])
+    assert found["num_near"] > 0
+    talk = commands.vitcli(*shlex.split(found["next"][0])[1:], "--dry-run")[2]
+    assert f"{found['num_near']} pictures left out" in talk
+    assert "look like a training picture" not in talk
+
+
 @pytest.mark.parametrize(
     ("kind", "dark", "bright", "typed", "fields"),
     [

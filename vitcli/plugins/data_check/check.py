@@ -26,7 +26,7 @@ from vitcli.runner.data.corrections import (
     relabelled,
 )
 from vitcli.runner.data.deep import Seen, next_fields, notes_on, remarks_on
-from vitcli.runner.data.extras import images_by_class
+from vitcli.runner.data.extras import column_of, images_by_class
 from vitcli.runner.data.folds import keep_sides
 from vitcli.runner.data.labels import names_alike
 from vitcli.runner.data.listing import PictureFolder, divided, group_of
@@ -172,6 +172,11 @@ class FolderCheck:
         return images_by_class(extra, labels, len(folder.class_names))
 
 
+def experiment_for(folder: PictureFolder) -> str:
+    """Return the experiment that the next command trains; ``finetune`` has weights of colours."""
+    return "quickstart" if column_of(folder.extra) or folder.in_chans not in (1, 3) else "finetune"
+
+
 def sides_of(name: str) -> Sides:
     run = find_run(name)
     if (sides := read_sides(run)) is None:
@@ -192,7 +197,8 @@ def check_folder(
     for note in folder.notes:
         on_message(note)
     sizes = Counter(picture_reader.sizes_of(folder))
-    size = picture_reader.natural_size(sizes)
+    asked = folder.data.resize if experiment_for(folder) == "finetune" else None
+    size = asked or picture_reader.natural_size(sizes)
     require_memory(len(folder.paths), folder.in_chans, size)
     seen = Seen()
     images, failures = picture_reader.read_labelled(folder, size, folder.in_chans, on_message, seen)
