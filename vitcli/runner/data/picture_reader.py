@@ -431,11 +431,12 @@ def keep_split(
     decoded: Decoded,
     kept: Mapping[str, str],
     groups: Mapping[str, str],
+    out: Collection[str],
     on_message: Listener,
 ) -> tuple[Decoded, Mapping[str, str]]:
     """Return the pictures on the sides of ``kept``, by content, and the side that each keeps.
 
-    A test set of the folder itself stays as it is.
+    A test set of the folder itself stays as it is. Those that are left ``out`` are not counted.
     """
     data, is_given = decoded.data, folder.num_test is not None
     if not kept:
@@ -443,11 +444,11 @@ def keep_split(
     whole = data.train if is_given else together(data.train, data.test)
     known = {name: kept[content] for name, content in data.contents.items() if content in kept}
     sides, is_test = keep_sides(whole, known, {*data.test.names}, groups)
-    old = sum(map(bool, sides.values()))
-    count = quantity(len(sides), "training picture" if is_given else "picture")
+    old = Counter(bool(side) for name, side in sides.items() if name not in out)
+    count = quantity(old.total(), "training picture" if is_given else "picture")
     on_message(
-        f"{printable(folder.root)}: {old:,} of {count} stay in the split of an earlier run;"
-        f" {len(sides) - old:,} new ones are divided"
+        f"{printable(folder.root)}: {old[True]:,} of {count} stay in the split of an earlier run;"
+        f" {old[False]:,} new ones are divided"
     )
     for note in notes_on_absent(kept, data.contents):
         on_message(note)
@@ -543,7 +544,8 @@ def read_own(
         on_message(f"note: {kind}s are not used: {reason.splitlines()[0].rstrip(':')}")
     if spec.folds:  # they keep pictures that look alike on one side
         decoded = replace(decoded, same={"twins": decoded.same["twins"]})
-    decoded, sides = keep_split(folder, decoded, {} if spec.folds else kept, groups, on_message)
+    kept, out = {} if spec.folds else kept, {n for n, label in corrections.items() if label is None}
+    decoded, sides = keep_split(folder, decoded, kept, groups, out, on_message)
     data, where = decoded.data, printable(folder.root)
     if corrections:
         data = apply_corrections(data, corrections)
