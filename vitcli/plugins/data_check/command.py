@@ -94,7 +94,8 @@ def check(
         run = find_run(against)
         fields = adopt_fields(taken, spec, run, fields) | fields
         spec = load_experiment("finetune", given | fields).spec.data
-        spec = spec.replace(resize=run.spec().model.img_size)
+        theirs = run.spec()
+        spec = spec.replace(resize=theirs.model.img_size, fit=theirs.data.fit)
     found = checked.check_folder(read_as(spec, list_pictures(name)), say, kept)
     if page is not None:
         with files.errors_name(page):
@@ -166,7 +167,7 @@ def check_report(found: "FolderCheck", against: str | None) -> Report:
     from vitcli.runner.data.picture_reader import kept_area, notes_on_fifth, parts_of
 
     read_at = f"{size_of(found.img_size)} in {experiment_for(found.folder)}"
-    kept = kept_area(found.sizes, found.img_size)
+    kept = kept_area(found.sizes, found.img_size) if found.folder.data.fit == "crop" else 1.0
     pairs = [
         {"kind": kind, "picture": first, "other": second}
         for kind in GROUPS

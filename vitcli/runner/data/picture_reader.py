@@ -234,12 +234,7 @@ def read_folder(
     if not spec.skip_bad:
         refuse_unreadable(folder, unreadable)
     digests = content_digests(folder, failures)
-    if spec.fit == "pad":
-        readable = replace(folder, paths=[folder.paths[row] for row in digests])
-        sizes = dict(zip(digests, sizes_of(readable), strict=True))
-        boxes = [arrays.central_box(*size, sizes.get(row, size)) for row in range(total)]
-        if {*boxes} - {(0, 0, *size)}:
-            images = replace(images, shown=torch.tensor(boxes))
+    images = with_boxes(images, folder, size, digests)
     train, test, val, same, unlinked = split_folder(folder, images, digests, groups)
     rows = [*train, *test, *val]
     paths = [folder.paths[row] for row in rows]
@@ -253,6 +248,19 @@ def read_folder(
     sample = sizes_of(replace(folder, paths=paths[::step]))
     kept = kept_area(Counter(sample), size) if spec.fit == "crop" else 1.0
     return Decoded(data, unreadable, same, kept, notes_on(seen), reasons, tuple(unlinked))
+
+
+def with_boxes(
+    images: Images, folder: PictureFolder, size: arrays.Size, rows: Collection[int]
+) -> Images:
+    """Return the images with the box that each fills if it has bars; ``rows`` are readable."""
+    if folder.data.fit == "pad":
+        readable = replace(folder, paths=[folder.paths[row] for row in rows])
+        sizes = dict(zip(rows, sizes_of(readable), strict=True))
+        boxes = [arrays.central_box(*size, sizes.get(row, size)) for row in range(len(images))]
+        if {*boxes} - {(0, 0, *size)}:
+            return replace(images, shown=torch.tensor(boxes))
+    return images
 
 
 def refuse_unreadable(
