@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageChops
 
 from tests.cli import commands
 from tests.cli.commands import said
@@ -160,6 +160,16 @@ def test_a_fifth_that_cannot_be_held_out_is_told_once(here, sizes, is_told):
     told = [note for note in notes if "not a fifth of each class" in note]
     assert len(told) == is_told
     assert all("4 of 50 pictures of 'fox'" in note and "data.folds=5" in note for note in told)
+
+
+def test_a_check_divides_the_pictures_as_the_next_command_does(here):
+    """At the size of its model: copies of one size are divided otherwise at their own size."""
+    shoot(here / "camera", {"fox": (5,) * 4, "hare": (1,) * 30}, "noise")
+    found = json.loads(vitcli("check", "camera", "--leave-out", "copies.csv", "--json")[1])
+    assert found["num_near"] > 0
+    talk = commands.vitcli(*shlex.split(found["next"][0])[1:], "--dry-run")[2]
+    assert f"{found['num_near']} pictures left out" in talk
+    assert "look like a training picture" not in talk
 
 
 @pytest.mark.parametrize(
@@ -340,6 +350,24 @@ def test_against_a_run_the_pictures_are_in_the_splits_of_a_training_from_it(pict
     (pictures / "train" / sorted(trained)[0]).unlink()
     talk = vitcli("check", "pictures", "--against", "old")[2]
     assert "1 picture of the earlier run is not here" in talk
+
+
+def test_against_a_run_the_pictures_are_read_at_its_size_with_its_bars(here):
+    model = "model: {patch_size: 4, embed_dim: 16, depth: 1, num_heads: 2}"
+    (here / "tiny.yaml").write_text(f"{model}\ntrain: {{epochs: 1}}\n")
+    for place in ("old", "new"):
+        shoot(here / place, {"fox": (1, 2, 3, 4) * 3, "hare": (1, 2, 3) * 4}, "noise")
+        for path in sorted((here / place).rglob("*.png")):
+            scene = ImageChops.offset(Image.open(path), 9 if place == "new" else 0)
+            scene.resize((40, 16)).save(path)
+    words = ("--data", "imagefolder:old", "--name", "old", "--fit", "pad", "-s", "data.resize=16")
+    said(0, "train", "tiny.yaml", *words)
+    for path in sorted((here / "old").rglob("*.png")):
+        path.rename(here / "new" / path.parent.name / f"old-{path.name}")
+    found = json.loads(vitcli("check", "new", "--against", "old", "--json")[1])
+    assert (found["img_size"], found["kept_area"]) == ([16, 16], 1)
+    talk = commands.vitcli(*shlex.split(found["next"][0])[1:], "--dry-run")[2]
+    assert f"{found['num_test']} of its 108 pictures are held out" in talk
 
 
 def test_test_pictures_that_the_run_was_trained_on_are_a_problem_and_are_left_out(

@@ -321,15 +321,16 @@ def test_a_test_set_may_have_another_name(root, name):
     assert any(f"{name} is the test set" in text for text in messages) == (name != "Test")
 
 
-def test_folders_beside_the_splits_are_not_silently_dropped(root):
+def test_what_is_beside_the_splits_is_not_silently_dropped(root):
     generator = np.random.default_rng(1)
-    for name in ("valid/cat", "training/cat", "more"):
+    for name in ("valid/cat", "training/cat", "more", ""):
         add(root / name, 1, generator)
     (root / "empty").mkdir()
     folder = list_folder(root)
     assert (folder.num_train, folder.num_test, folder.num_val) == (16, 4, 1)
-    unused = [note.partition(" is not used")[0] for note in folder.notes]
+    *unused, loose = [note.partition(" is not used")[0] for note in folder.notes]
     assert unused == [str(root / name) for name in ("training", "more")]
+    assert loose == f"{root}: ignored 1 picture beside train"
     assert load(root).val is None
     for wanted in (1, 0.2):
         data = load(root, val_split=wanted)

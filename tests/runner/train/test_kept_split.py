@@ -119,6 +119,7 @@ def test_groups_and_corrections_of_the_run_stay_unless_others_are_typed(photos):
     assert " as independent; they are of " in vitcli("eval", "better")[1]
     talk = train("photos", "next", "--init", "better")
     assert "1 label corrected, 1 picture left out (wrong.csv)" in talk
+    assert "39 of 39 pictures stay in the split of an earlier run; 0 new ones" in talk
     data = RunDir(Path("runs/next")).spec().data
     assert (data.group, data.corrections) == (r"20-(\d+)\.", "wrong.csv")
     unset = ("-s", "data.group=null", "-s", "data.corrections=null")
@@ -131,6 +132,17 @@ def test_groups_and_corrections_of_the_run_stay_unless_others_are_typed(photos):
     assert "data.group is that of better: -s 'data.group=" in talk
     same, other = (vitcli("runs", "diff", "better", name)[1] for name in ("next", "typed"))
     assert ("labels of test pictures" in same, "labels of test pictures" in other) == (False, True)
+
+
+def test_one_new_group_is_learned(photos):
+    """It has all new pictures of each class, but no class loses its old ones."""
+    group = ("-s", r"data.group=20-\d+|21")
+    train("photos", "grouped", *group)
+    for seed, name in enumerate(("cat", "dog")):
+        add(photos / name, 5, np.random.default_rng(seed + 9), (21, 20))
+    assert "40 of 50 pictures stay" in train("photos", "next", "--init", "grouped")
+    old, new = (Counter(sides(name).values()) for name in ("grouped", "next"))
+    assert new - old == {"train": 10}
 
 
 def test_pictures_of_the_run_that_are_not_here_are_counted(photos):

@@ -26,11 +26,16 @@ from vitcli.runner.data.corrections import (
     relabelled,
 )
 from vitcli.runner.data.deep import Seen, next_fields, notes_on, remarks_on
-from vitcli.runner.data.extras import images_by_class
+from vitcli.runner.data.extras import column_of, images_by_class
 from vitcli.runner.data.folds import keep_sides
 from vitcli.runner.data.labels import names_alike
 from vitcli.runner.data.listing import PictureFolder, divided, group_of
-from vitcli.runner.data.near_copies import MOST_PAIRS, content_digests, pairs_alike
+from vitcli.runner.data.near_copies import (
+    MOST_PAIRS,
+    content_digests,
+    pairs_alike,
+    without_bars,
+)
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import typed_changes
@@ -176,6 +181,11 @@ class FolderCheck:
         return images_by_class(extra, labels, len(folder.class_names))
 
 
+def experiment_for(folder: PictureFolder) -> str:
+    """Return the experiment that the next command trains; ``finetune`` has weights of colours."""
+    return "quickstart" if column_of(folder.extra) or folder.in_chans not in (1, 3) else "finetune"
+
+
 def sides_of(name: str) -> Sides:
     run = find_run(name)
     if (sides := read_sides(run)) is None:
@@ -196,7 +206,8 @@ def check_folder(
     for note in folder.notes:
         on_message(note)
     sizes = Counter(picture_reader.sizes_of(folder))
-    size = picture_reader.natural_size(sizes)
+    asked = folder.data.resize if experiment_for(folder) == "finetune" else None
+    size = asked or picture_reader.natural_size(sizes)
     require_memory(len(folder.paths), folder.in_chans, size)
     seen = Seen()
     images, failures = picture_reader.read_labelled(folder, size, folder.in_chans, on_message, seen)
@@ -206,6 +217,7 @@ def check_folder(
     groups = group_of(folder, folder.data.group)
     corrections = read_corrections(folder.data.corrections, folder)
     digests = content_digests(folder, failures)
+    images = picture_reader.with_boxes(images, folder, size, digests)
     fields = _fields_needed(folder, size, seen)
     try:
         train, test, val, pairs, unlinked = picture_reader.split_folder(
@@ -244,7 +256,8 @@ def check_folder(
             pairs[row] += [pair for pair in found if pair[0] not in named]
     is_compared = len(train) * max(len(train), len(test)) <= MOST_PAIRS
     trained = images[torch.tensor(train, dtype=torch.long)]
-    alike = pairs_alike(trained.pixels, trained.labels) if is_compared else torch.empty(0, 2).long()
+    pixels = without_bars(trained)
+    alike = pairs_alike(pixels, trained.labels) if is_compared else torch.empty(0, 2).long()
     names, place = folder.names, {name: row for row, name in enumerate(trained.names)}
     ends = ((place[a], place[b]) for a, b in pairs["twins"] if {a, b} <= place.keys())
     twins = torch.tensor([max(pair) * len(train) + min(pair) for pair in ends], dtype=torch.long)

@@ -91,8 +91,11 @@ def check(
     given = {"data.name": name, "data.skip_bad": skip_bad}
     spec = load_experiment("finetune", given | fields).spec.data
     if against is not None:
-        fields = adopt_fields(taken, spec, find_run(against), fields) | fields
+        run = find_run(against)
+        fields = adopt_fields(taken, spec, run, fields) | fields
         spec = load_experiment("finetune", given | fields).spec.data
+        theirs = run.spec()
+        spec = spec.replace(resize=theirs.model.img_size, fit=theirs.data.fit)
     found = checked.check_folder(read_as(spec, list_pictures(name)), say, kept)
     if page is not None:
         with files.errors_name(page):
@@ -122,6 +125,7 @@ def command_after(
     against: str | None,
     fields: Mapping[str, Any],
 ) -> str:
+    from vitcli.plugins.data_check.check import experiment_for
     from vitcli.runner.data.extras import column_of
     from vitcli.runner.experiment.config import typed_changes, typed_command
 
@@ -136,9 +140,9 @@ def command_after(
         words = typed_command("data check", folder, *left)
         return shlex.join([*words, *typed_changes(changes), *more])
     column = column_of(found.folder.extra)
-    preset = "finetune" if found.folder.in_chans in (1, 3) and not column else "quickstart"
     changes |= {"task.name": column.task} if column else {}
     changes |= {"data.corrections": str(leave_out)} if found.left_out else {}
+    preset = experiment_for(found.folder)
     words = [*typed_command("train", preset, "--data", name), *typed_changes(changes)]
     words += ["--init", against] if against else []
     words += ["--skip-bad"] if found.unreadable else []
@@ -159,12 +163,11 @@ def tables_of_run(found: "FolderCheck") -> list[DataTable]:
 
 
 def check_report(found: "FolderCheck", against: str | None) -> Report:
-    from vitcli.plugins.data_check.check import GROUPS
+    from vitcli.plugins.data_check.check import GROUPS, experiment_for
     from vitcli.runner.data.picture_reader import kept_area, notes_on_fifth, parts_of
-    from vitcli.runner.experiment.config import load_experiment
 
-    read_at = load_experiment("finetune").spec.data.resize or found.img_size
-    kept = kept_area(found.sizes, read_at)
+    read_at = f"{size_of(found.img_size)} in {experiment_for(found.folder)}"
+    kept = kept_area(found.sizes, found.img_size) if found.folder.data.fit == "crop" else 1.0
     pairs = [
         {"kind": kind, "picture": first, "other": second}
         for kind in GROUPS
@@ -199,7 +202,7 @@ def check_report(found: "FolderCheck", against: str | None) -> Report:
         facts=[
             Fact("folder", str(found.folder.root)),
             *facts_of(num_train=len(found.train), num_test=len(found.test)),
-            Fact("img_size", list(read_at), text=f"{size_of(read_at)} in finetune"),
+            Fact("img_size", list(found.img_size), text=read_at),
             Fact("kept_area", kept, metric=SHARE),
             Fact("num_unreadable", len(found.unreadable), label="damaged pictures"),
             Fact("untested", found.untested, label="classes without test pictures"),

@@ -150,6 +150,9 @@ def _by_split(train: Sequence[Path], held_out: Sequence[Path], others: Sequence[
             if _has_pictures(folder) or _has_classes(folder):
                 is_train = f"{printable(train[0])} is the training set"
                 notes.append(f"{printable(folder)} is not used: {is_train}")
+    if loose := len(_files(str(train[0].parent), _is_image)):
+        where = printable(train[0].parent)
+        notes.append(f"{where}: ignored {quantity(loose, 'picture')} beside {train[0].name}")
     return train[0], test, val, notes
 
 

@@ -106,7 +106,9 @@ def _hold_out_val(
     new, share = images[is_new], count
     if len(new) < len(images):
         share = min(round(count * len(new) / len(images)), len(new) - len(new.labels.unique()))
-    chosen = _chosen_for_val(data, new, share, groups) if share else set()
+    chosen = set[str]()
+    with contextlib.suppress(InputError):  # one new group is for training
+        chosen = _chosen_for_val(data, new, share, groups) if share else chosen
     is_val = torch.tensor([sides.get(n) == "val" or n in chosen for n in images.names])
     is_val &= torch.isin(images.labels, images.labels[~is_val])  # a class keeps training images
     names = {*images[is_val].names} or _chosen_for_val(data, images, count, groups)

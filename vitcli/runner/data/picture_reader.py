@@ -235,12 +235,7 @@ def read_folder(
     if not spec.skip_bad:
         refuse_unreadable(folder, unreadable)
     digests = content_digests(folder, failures)
-    if spec.fit == "pad":
-        readable = replace(folder, paths=[folder.paths[row] for row in digests])
-        sizes = dict(zip(digests, sizes_of(readable), strict=True))
-        boxes = [arrays.central_box(*size, sizes.get(row, size)) for row in range(total)]
-        if {*boxes} - {(0, 0, *size)}:
-            images = replace(images, shown=torch.tensor(boxes))
+    images = with_boxes(images, folder, size, digests)
     train, test, val, same, unlinked = split_folder(folder, images, digests, groups)
     rows = [*train, *test, *val]
     paths = [folder.paths[row] for row in rows]
@@ -254,6 +249,19 @@ def read_folder(
     sample = sizes_of(replace(folder, paths=paths[::step]))
     kept = kept_area(Counter(sample), size) if spec.fit == "crop" else 1.0
     return Decoded(data, unreadable, same, kept, notes_on(seen), reasons, tuple(unlinked))
+
+
+def with_boxes(
+    images: Images, folder: PictureFolder, size: arrays.Size, rows: Collection[int]
+) -> Images:
+    """Return the images with the box that each fills if it has bars; ``rows`` are readable."""
+    if folder.data.fit == "pad":
+        readable = replace(folder, paths=[folder.paths[row] for row in rows])
+        sizes = dict(zip(rows, sizes_of(readable), strict=True))
+        boxes = [arrays.central_box(*size, sizes.get(row, size)) for row in range(len(images))]
+        if {*boxes} - {(0, 0, *size)}:
+            return replace(images, shown=torch.tensor(boxes))
+    return images
 
 
 def refuse_unreadable(
@@ -432,11 +440,12 @@ def keep_split(
     decoded: Decoded,
     kept: Mapping[str, str],
     groups: Mapping[str, str],
+    out: Collection[str],
     on_message: Listener,
 ) -> tuple[Decoded, Mapping[str, str]]:
     """Return the pictures on the sides of ``kept``, by content, and the side that each keeps.
 
-    A test set of the folder itself stays as it is.
+    A test set of the folder itself stays as it is. Those that are left ``out`` are not counted.
     """
     data, is_given = decoded.data, folder.num_test is not None
     if not kept:
@@ -444,11 +453,11 @@ def keep_split(
     whole = data.train if is_given else together(data.train, data.test)
     known = {name: kept[content] for name, content in data.contents.items() if content in kept}
     sides, is_test = keep_sides(whole, known, {*data.test.names}, groups)
-    old = sum(map(bool, sides.values()))
-    count = quantity(len(sides), "training picture" if is_given else "picture")
+    old = Counter(bool(side) for name, side in sides.items() if name not in out)
+    count = quantity(old.total(), "training picture" if is_given else "picture")
     on_message(
-        f"{printable(folder.root)}: {old:,} of {count} stay in the split of an earlier run;"
-        f" {len(sides) - old:,} new ones are divided"
+        f"{printable(folder.root)}: {old[True]:,} of {count} stay in the split of an earlier run;"
+        f" {old[False]:,} new ones are divided"
     )
     for note in notes_on_absent(kept, data.contents):
         on_message(note)
@@ -544,7 +553,8 @@ def read_own(
         on_message(f"note: {kind}s are not used: {reason.splitlines()[0].rstrip(':')}")
     if spec.folds:  # they keep pictures that look alike on one side
         decoded = replace(decoded, same={"twins": decoded.same["twins"]})
-    decoded, sides = keep_split(folder, decoded, {} if spec.folds else kept, groups, on_message)
+    kept, out = {} if spec.folds else kept, {n for n, label in corrections.items() if label is None}
+    decoded, sides = keep_split(folder, decoded, kept, groups, out, on_message)
     data, where = decoded.data, printable(folder.root)
     if corrections:
         data = apply_corrections(data, corrections)
