@@ -107,7 +107,7 @@ def look_at(image: Image.Image, is_deep_png: bool, data: DataSpec) -> Seen:
     if (channels := num_samples(image)) > len(image.getbands()):
         seen.append(("channels", channels))
     form = tags.get(FORMAT, (UNSIGNED,))[0] if tags else None
-    is_negative = form == UNSIGNED and image.mode == "I" and image.getextrema()[0] < 0
+    is_negative = form == UNSIGNED and image.mode == "I" and np.asarray(image).min() < 0
     if is_negative or (form == SIGNED and not is_wide(image)):  # Pillow reads other values
         raise RefusedError(
             f"{'unsigned numbers of 32' if is_negative else 'signed numbers of 8'} bits cannot be"
