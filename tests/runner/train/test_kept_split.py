@@ -105,7 +105,8 @@ def test_old_pictures_stay_in_their_split_and_new_ones_are_divided(photos, betwe
         for note in json.loads(vitcli("runs", "diff", "old", "new", "--json")[1])["notes"]
         if "scores" in note
     ]
-    assert f"8 pictures of 2 classes and {tested} pictures of 3 classes, of which 8 are" in text
+    counted = f"8 pictures of 2 classes and {tested} pictures of 3 classes, of which 8 are"
+    assert f"different test pictures (copies count once): {counted}" in text
     without = train("new", "alone")
     assert "stay" not in without
     assert {content: sides("alone")[content] for content in old} != old, "else it proves nothing"

@@ -82,7 +82,7 @@ def describe_tests(records: Sequence[RunRecord]) -> list[str]:
         for tested, record in zip((one, other), records, strict=True)
     ]
     shared = f"{' and '.join(counts)}, of which {len(one & other):,} are the same"
-    return [f"note: the test scores are of different test pictures: {shared}", *notes]
+    return [f"note: scores are of different test pictures (copies count once): {shared}", *notes]
 
 
 HIDDEN = ("seed", "data.name", "code", TEACHER_WEIGHTS)
