@@ -16,6 +16,7 @@ import vitcli
 from tests.cli.commands import document, said
 from tests.patience import HANG
 from tests.plugins.exports.test_export import MODELS, untrained_run
+from tests.runner.data.test_deep import raw_tiff
 from vitcli.plugins.exports import recipe
 
 RESULT = {"temperature": 0.02, "set_threshold_0.8": 0.21, "set_threshold_0.9": 0.19}
@@ -79,9 +80,11 @@ def test_the_answers_are_those_of_the_run(exported, files, options):
     classifiers = [vitcli.load_classifier(name, **options) for name in ("run", "model.onnx")]
     floats = Image.new("F", (9, 9))
     floats.save("float.tiff")
-    answers = [classifier([*files, floats, "float.tiff"]) for classifier in classifiers]
+    Path("signed.tiff").write_bytes(raw_tiff(np.full((1, 8, 8), -9, "i1"), kind=2))
+    refused = [floats, "float.tiff", "signed.tiff"]
+    answers = [classifier([*files, *refused]) for classifier in classifiers]
     assert all(map(same, *answers))
-    assert [bool(answer.error) for answer in answers[0]] == [False] * 4 + [True] * 3
+    assert [bool(answer.error) for answer in answers[0]] == [False] * 4 + [True] * 4
     with ThreadPoolExecutor(16) as pool:
         alone = [*pool.map(classifiers[1], files[:-1] * 8)]
     assert all(map(same, alone, answers[0][:4] * 8))

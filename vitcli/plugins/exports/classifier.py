@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from vitcli.plugins.exports import recipe
-from vitcli.runner.data.deep import is_wide
-from vitcli.runner.data.pictures import Content, explain_errors, open_picture, scaled
+from vitcli.runner.data.deep import is_wide, look_at
+from vitcli.runner.data.pictures import UNSET, Content, explain_errors, open_picture, scaled
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.classifier import Classifier, threshold_of
 from vitcli.runner.files import read_bounded, sha256
@@ -50,8 +50,9 @@ def load_onnx(
     def prepare(picture: Content, name: str) -> np.ndarray:
         with explain_errors(name, picture):
             image = open_picture(picture)
+            look_at(image, is_deep_png=False, data=UNSET)  # refuses what the recipe refuses
             if is_wide(image):
-                scaled(np.asarray(image), None)  # refuses what the recipe refuses
+                scaled(np.asarray(image), None)
             return recipe.prepare(image, steps | {"preprocessing": how})
 
     def logits(inputs: Sequence[np.ndarray]) -> np.ndarray:

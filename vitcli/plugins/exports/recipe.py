@@ -31,7 +31,8 @@ SETTINGS = ("fit", "colours", "height", "width")
 MODES = {"RGB": "RGB", "grey": "L"}
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 BILINEAR = Image.Resampling.BILINEAR
-ORIENTATION, PHOTOMETRIC = 0x0112, 0x0106
+ORIENTATION, PHOTOMETRIC, NUMBERS = 0x0112, 0x0106, 0x0153
+SIGNED = 2
 MAX_LEVEL = 2**16 - 1
 Size = tuple[int, int]
 Picture = str | Path | BinaryIO | Image.Image
@@ -106,6 +107,8 @@ def read_upright(picture: Picture, side: int) -> tuple[Image.Image, tuple[float,
         exif, turned = image.getexif(), ImageOps.exif_transpose(image)
     except Exception:  # EXIF data that cannot be read
         return image, (height, width)
+    if image.mode == "L" and exif.get(NUMBERS) == SIGNED:  # Pillow reads other values
+        raise ValueError("its pixels are signed numbers of 8 bits; save 8 or 16 bits")
     if (image.format, exif.get(PHOTOMETRIC)) == ("TIFF", 0) and image.mode.startswith("I;16"):
         turned = Image.fromarray(MAX_LEVEL - np.asarray(turned))  # 0 is white
     return turned, (width, height) if exif.get(ORIENTATION) in (5, 6, 7, 8) else (height, width)
