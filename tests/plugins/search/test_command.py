@@ -68,7 +68,7 @@ def test_a_space_without_a_point_is_a_mistake(search):
 def test_a_file_of_a_person_in_the_folder_is_refused(search, file):
     path = Path("paper", file)
     path.parent.mkdir(parents=True)
-    path.write_text('{"mine": 1}')
+    path.write_text("mine")
     assert str(path) in typed("search mine.yaml -o paper", 2)[1]
     assert list(Path("paper").rglob("*.*")) == [path]
 

@@ -101,12 +101,13 @@ def test_an_image_of_pillow_is_turned_like_its_file_and_stays_as_it_is(bundled):
     assert image.size == (16, 8)
 
 
-@pytest.mark.parametrize("name", ["large.jpg", "white.tif"])
+@pytest.mark.parametrize("name", ["large.jpg", "phone.mpo", "white.tif"])
 def test_an_image_that_pillow_has_not_decoded_has_the_answer_of_its_file(bundled, here, name):
     """A large JPEG is decoded at a fraction of its size; in the TIFF file 0 is white."""
     grey, is_tiff = np.kron(GREY, np.ones((37, 29))).astype("u2"), name == "white.tif"
     image = Image.fromarray(grey * 257 if is_tiff else grey.astype("u1"))
-    image.save(name, **({"tiffinfo": {262: 0}} if is_tiff else {}))
+    options = {"large.jpg": {}, "white.tif": {"tiffinfo": {262: 0}}}
+    image.save(name, **options.get(name, {"save_all": True, "append_images": [image]}))
     file = bundled(name).probabilities
     with Image.open(name) as lazy:
         assert bundled(lazy).probabilities == pytest.approx(file, abs=1e-6)
@@ -114,10 +115,17 @@ def test_an_image_that_pillow_has_not_decoded_has_the_answer_of_its_file(bundled
         assert lazy.size == image.size
 
 
+def closed() -> Image.Image:
+    file = io.BytesIO(file_bytes(Image.fromarray(GREY)))
+    with file:
+        return Image.open(file)
+
+
 ARRAYS = [GREY.astype(np.float32), GREY[..., None].repeat(2, 2), GREY[0], GREY[:0]]
 BAD: list[tuple[Any, str]] = [
     ("missing.png", "cannot be opened"),
     (b"words", "not a picture"),
+    (closed(), "the picture is damaged"),
     (b"\x89PNG", "the picture is damaged"),
     (3, "int is no path, bytes"),
     ({"x.png"}, "set is no path, bytes"),

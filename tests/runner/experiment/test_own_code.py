@@ -26,6 +26,7 @@ from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.yaml_text import Document, dump
 from vitcli.runner.files import sha256
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.listing import list_records
 from vitcli.runner.study.from_python import plain
 
 __all__ = ["forget"]
@@ -115,21 +116,17 @@ def test_code_is_trusted_or_named_again(downloaded, tiny):
 
 
 @pytest.mark.parametrize(
-    ("named", "there", "made", "refused"),
+    ("named", "there", "made", "refused", "where"),
     [
-        (
-            "s/code/own.py",
-            "",
-            None,
-            True,
-        ),  # the named file itself
-        ("own.py", "# older", None, True),
-        ("own.py", "# edited", "", True),
-        ("own.py", "# of the last study", "# of the last study", False),
-        ("own.py", "", None, False),  # after a kill before the plan
+        ("s/code/own.py", "", None, True, ""),  # the named file itself
+        ("own.py", "# older", None, True, ""),
+        ("own.py", "# edited", "", True, "s/plan.json"),
+        ("own.py", "# of the last plan", "# of the last plan", False, "s/plan.json"),
+        ("own.py", "# of an older one", "# of an older one", False, "s/b/seed0/config.yaml"),
+        ("own.py", "", None, False, ""),  # after a kill before the plan
     ],
 )
-def test_a_study_replaces_only_unedited_copies(tiny, named, there, made, refused):
+def test_a_study_replaces_only_unedited_copies(tiny, named, there, made, refused, where):
     for folder in (Path(), Path("s/code")):
         folder.mkdir(exist_ok=True, parents=True)
         (folder / "own.py").write_text(EVERY + there * (folder != Path()))
@@ -138,9 +135,9 @@ def test_a_study_replaces_only_unedited_copies(tiny, named, there, made, refused
     Path("s.yaml").write_text(f"code: [{named}]\nbase: {tiny}\ntrain: {few}\n{variants}\n")
     if made is not None:
         config = {"code": {"own.py": sha256((EVERY + made).encode())}}
-        Path("s/plan.json").write_text(
-            json.dumps({"study": "s", "trials": {"b": {"config": config}}})
-        )
+        plan = {"study": "s", "trials": {"b": {"config": config}}}
+        Path(where).parent.mkdir(exist_ok=True, parents=True)
+        Path(where).write_text(json.dumps(plan if where == "s/plan.json" else config))
     said = vitcli("ablate s.yaml -o s --dry-run", 4 * refused)
     assert ("s/code/own.py is no copy that vitcli made" in said) == refused
 
@@ -358,7 +355,10 @@ def test_own_code_does_not_change_torch_for_the_whole_process(tiny, line, change
         ),
     ],
 )
-@pytest.mark.parametrize("line", ["torch.set_grad_enabled(False)", "F.cross_entropy = min"])
+@pytest.mark.parametrize(
+    "line",
+    ["torch.set_grad_enabled(False)", "F.cross_entropy = min", "torch.Tensor.sum = torch.log"],
+)
 def test_no_part_changes_torch_in_a_training(tiny, part, words, line):
     start = "import torch\nimport torch.nn.functional as F\nfrom vitcli.parts import *\n"
     Path("own.py").write_text(start + part.replace("LINE", line))
@@ -367,6 +367,9 @@ def test_no_part_changes_torch_in_a_training(tiny, part, words, line):
     assert "own.py: changes torch for the whole process" in said
     assert torch.is_grad_enabled()
     assert torch.nn.functional.cross_entropy is before
+    kept = [path.parent.name for path in Path("runs").glob("own/checkpoints/*/manifest.json")]
+    assert kept == ["2"] * part.startswith("@schedule"), "the warm-up before it lasts two steps"
+    assert all(record.state == "interrupted" for record in list_records(Path("runs")))
 
 
 @pytest.mark.parametrize("value", ["'x' * 2**20", f"{'[' * 20}{']' * 20}"])

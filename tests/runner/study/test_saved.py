@@ -328,3 +328,10 @@ def test_a_document_of_version_1_0_0_is_written_as_it_was(path):
     changed = {"plan", "margin", "margins", "statistics"}
     for name in (before.keys() | after.keys()) - changed:
         assert json.dumps(before[name]) == json.dumps(after[name]), name
+
+
+def test_saved_trials_of_0_8_are_refused_by_name(study):
+    old = SAVED / "mine" / "full" / "seed0-0123abcd.json"
+    old.parent.mkdir(parents=True)
+    old.write_text("{}")
+    assert f"{old}: vitcli 0.8 saved this trial" in vitcli("ablate", "mine.yaml", "--status")[2]

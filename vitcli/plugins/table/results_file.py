@@ -431,7 +431,7 @@ def _scores(
                 f"{place}: is the score {score} {UNITS[unit]}, like the others? Correct it, or type"
                 " --unit percent, --unit fraction or --unit none"
             )
-    # Percent of an error may be below 1, so fractions of 1 stand beside them below 0.01.
+    # An error in percent may be below 1, so only values below 0.01 may be fractions of 1.
     bound, times = (Decimal("0.01"), 20) if unit == "fraction" else (Decimal(1), 10)
     low, place = max(((x, p) for p, x in scores.items() if x < bound), default=(Decimal(0), ""))
     high = min((x for x in scores.values() if x > bound), default=Decimal(0))

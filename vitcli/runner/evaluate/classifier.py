@@ -261,16 +261,13 @@ def _content(picture: Picture, name: str) -> Content:
     The file of an image that Pillow has not decoded yet is read as a file, so that its answer is
     that for its path: a large JPEG is decoded at a fraction of its size.
     """
-    if (
-        (isinstance(picture, ImageFile.ImageFile) and picture.format in FORMATS)
-        and (picture.tile and not picture.tell())
-        and picture.fp
-    ):
-        picture.fp.seek(0)
-        return content_of(cast(BinaryIO, picture.fp), name)
     if isinstance(picture, Image.Image):
+        file = picture.fp if isinstance(picture, ImageFile.ImageFile) and picture.tile else None
         with explain_errors(name, picture):
-            return open_picture(picture)
+            if not file or picture.tell() or picture.format not in (*FORMATS, "MPO"):
+                return open_picture(picture)
+            file.seek(0)
+            return content_of(cast(BinaryIO, file), name)
     if isinstance(picture, Buffer):
         return bytes(picture)
     if hasattr(picture, "read"):

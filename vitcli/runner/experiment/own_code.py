@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder, SourceLoader
@@ -482,19 +482,24 @@ def save_copies(spec: ExperimentSpec, folder: Path) -> None:
             commit(path, content)
 
 
-def refuse_persons_files(spec: ExperimentSpec, folder: Path, configs: Sequence[Any]) -> None:
+def refuse_persons_files(
+    spec: ExperimentSpec, folder: Path, configs: Callable[[], Iterable[Any]]
+) -> None:
     """Refuse a folder in which a file of a person is where ``save_copies`` would write.
 
     That is an edited copy, another file, or the own code itself, which would be removed with the
-    copies. ``configs`` are those with which the copies were made.
+    copies. ``configs`` returns those with which copies were made.
     """
-    copies, stored = folder / FOLDER, [stored_code(config) for config in configs]
+    copies = folder / FOLDER
     for name in code_to_keep(spec).keys() & state.codes.keys():
-        code, known = state.codes[name], {hashes.get(name) for hashes in stored}
+        code = state.codes[name]
         for source, content in zip(code.paths, code.contents.values(), strict=True):
             path = copies / source.relative_to(code.path.parent)
-            is_itself = path.is_file() and path.samefile(source) and known <= {None}
+            is_itself = path.is_file() and source.exists() and path.samefile(source)
             if is_itself or (path.is_file() and path.read_bytes() != content):
+                known = {stored_code(config).get(name) for config in configs()} - {None}
+                if is_itself and known:
+                    continue
                 with suppress(OwnCodeError):
                     if read_copy(copies, name).sha256 in known:
                         break

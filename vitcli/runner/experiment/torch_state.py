@@ -7,7 +7,7 @@ numbers of other variants would no longer be those of vitcli.
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -49,17 +49,20 @@ def _settings() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
 
 
 def _functions() -> dict[tuple[Any, str], Any]:
-    """Return the module or class of torch, and the name of a function in it -> the function."""
+    """Return the module or class of torch, and the name of a function in it -> what is there.
+
+    That is the function as it is called, and what the place itself holds (None if inherited).
+    """
     import torch
 
     nn, optim = torch.nn, torch.optim
     modules = (torch, nn, nn.functional, nn.init, optim, torch.linalg)
     classes = [it for place in (nn, optim) for it in vars(place).values() if isinstance(it, type)]
-    classes.sort(key=lambda it: len(it.__mro__))  # what a class inherits is undone there
+    classes.sort(key=lambda it: len(it.__mro__))  # what it inherits is undone in its base
     names = {place: (*vars(place), *INHERITED) for place in (*modules, *classes)}
     names[torch.Tensor] = (*vars(torch._C.TensorBase), *vars(torch.Tensor))
     return {
-        (place, name): value
+        (place, name): (value, vars(place).get(name))
         for place in names
         for name in names[place]
         if callable(value := getattr(place, name, None))
@@ -88,35 +91,43 @@ class _AfterTorch(MetaPathFinder):
 
 
 @contextmanager
-def unchanged(where: str) -> Iterator[None]:
+def unchanged(where: str) -> Iterator[Callable[[], None]]:
     """Undo and refuse what own code in the block changes: torch, and the working folder.
 
-    It does not import torch.
+    It does not import torch. It yields a function that looks at once, not only at the end.
     """
     here = Path.cwd()
     before: list[tuple[dict[str, Any], dict[Any, Any]]] = []
+
+    def check() -> None:
+        changed = _undo(*before[0]) if before else []
+        is_here = False
+        with suppress(OSError):  # of a folder that is gone
+            is_here = Path.cwd() == here
+        if not is_here:
+            os.chdir(here)
+        if changed:  # whatever else failed may follow from this
+            raise OwnCodeError(
+                f"{where}: changes torch for the whole process ({', '.join(changed[:3])}), and with"
+                " it the built-in parts; leave that out, or do it inside your part"
+            )
+        if not is_here:
+            raise OwnCodeError(
+                f"{where}: changes the working folder (os.chdir), in which a run would then be"
+                " written; leave that out"
+            )
+
     finder = _AfterTorch(lambda: before.append((_settings(), _functions())))
     if "torch" in sys.modules:
         finder.then()
     else:
         sys.meta_path.insert(0, finder)
     try:
-        yield
+        yield check
     finally:
         if finder in sys.meta_path:
             sys.meta_path.remove(finder)
-        changed = _undo(*before[0]) if before else []
-        if changed:  # whatever else failed may follow from this
-            raise OwnCodeError(
-                f"{where}: changes torch for the whole process ({', '.join(changed[:3])}), and with"
-                " it the built-in parts; leave that out, or do it inside your part"
-            )
-        if Path.cwd() != here:
-            os.chdir(here)
-            raise OwnCodeError(
-                f"{where}: changes the working folder (os.chdir), in which a run would then be"
-                " written; leave that out"
-            )
+        check()
 
 
 def _undo(settings: dict[str, Any], functions: dict[Any, Any]) -> list[str]:
@@ -127,10 +138,13 @@ def _undo(settings: dict[str, Any], functions: dict[Any, Any]) -> list[str]:
             # The device cpu is the default; naming it would make each operation slower.
             change(None if str(before) == "cpu" else before)
             changed.append(name)
-    for (place, name), value in functions.items():
+    for (place, name), (value, held) in functions.items():
         new = getattr(place, name, None)
         is_new_name = getattr(new, "__name__", name) != name
         if new != value and (is_new_name or not _is_of_torch(new)):
-            setattr(place, name, value)
+            if held is None and name in vars(place):
+                delattr(place, name)
+            else:
+                setattr(place, name, held or value)
             changed.append(f"{getattr(place, '__qualname__', place.__name__)}.{name}")
     return changed

@@ -97,6 +97,11 @@ class Entry:
 
 def read_store(folder: Path) -> list[Entry]:
     """Return every saved trial in a folder and below it."""
+    if old := next(folder.rglob("seed*-*.json"), None):
+        raise InputError(
+            f"{old}: vitcli 0.8 saved this trial; move such files away, or train their study with"
+            " --rerun and --save in vitcli 1.0"
+        )
     return [entry for path in sorted(folder.rglob("seed*.jsonl")) for entry in read_lines(path)]
 
 

@@ -88,7 +88,8 @@ def refuse_foreign_files(folder: Path, figures: Iterable[str] = tuple(FIGURES)) 
     A document alone proves nothing: a person may have saved what ``--json`` prints.
     """
     plan = files.readable_json(folder / PLAN)
-    if (folder / PLAN).exists() and (not plan or {"study", "trials"} <= plan.keys()):
+    is_damaged = not plan and any(folder.glob("*/*/config.yaml"))
+    if (folder / PLAN).exists() and (is_damaged or {"study", "trials"} <= plan.keys()):
         return
     places = (folder / PLAN, *_files(folder, figures))
     there = [path for path in places if os.path.lexists(path)]

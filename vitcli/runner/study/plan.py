@@ -16,7 +16,7 @@ from vitcli.runner.experiment.yaml_text import value_at
 from vitcli.runner.files import readable_json
 from vitcli.runner.limits import allowed_cores
 from vitcli.runner.run.folder import RunDir, find_run, list_runs
-from vitcli.runner.run.record import RunRecord
+from vitcli.runner.run.record import RunRecord, read_record
 from vitcli.runner.study.collect import recorded_plan, trained_seeds
 from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.study.result import Plan
@@ -109,8 +109,12 @@ def plan_study(
 def refuse_persons_files(root: Path, trials: Sequence[Trial]) -> None:
     """Refuse a folder of trials if copies of own code would replace files of a person."""
     RunDir(root).refuse_links()
-    entries = readable_json(root / PLAN).get("trials", {}).values()
-    configs = [value_at(entry, "config") for entry in entries]
+
+    def configs() -> list[Any]:
+        entries = readable_json(root / PLAN).get("trials", {}).values()
+        planned = [value_at(entry, "config") for entry in entries]
+        return [*planned, *(read_record(run).config for run in list_runs(root))]  # of older plans
+
     for spec in {trial.variant: trial.spec for trial in trials}.values():
         own_code.refuse_persons_files(spec, root, configs)
 

@@ -45,6 +45,7 @@ def write_result(trainer: Trainer) -> None:
     outputs = trainer.test_outputs() if trainer.plan.measures_test else {}
     trainer.task.fitted = chosen_numbers(trainer)
     measured = trainer.task.measure(outputs) if outputs else {}
+    trainer.check_torch()
     if trainer.step not in steps(run.checkpoints)[:1]:  # also if no step was taken
         trainer.save()
     # The operations are those of all ranks. Compiled batches are not compiled again.

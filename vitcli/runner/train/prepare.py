@@ -224,7 +224,7 @@ def chosen_folder(experiment: Experiment, request: Request) -> RunDir:
     run.refuse_links()
     if run.path.is_dir():
         refuse_foreign_files(run, rerun=request.rerun)
-        own_code.refuse_persons_files(spec, run.path, [read_record(run).config])
+        own_code.refuse_persons_files(spec, run.path, lambda: [read_record(run).config])
     return run
 
 

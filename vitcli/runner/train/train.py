@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -14,6 +14,7 @@ from vitcli.runner.evaluate.weights import start_facts
 from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import Experiment, config_hash, config_text
 from vitcli.runner.experiment.diff import RESIZED, SHRUNK_FROM
+from vitcli.runner.experiment.torch_state import unchanged
 from vitcli.runner.files import commit, make_output_folder, sha256
 from vitcli.runner.machine.device import chosen_kernels, environment, pick_device
 from vitcli.runner.machine.resources import SMALLER, resource_errors
@@ -48,8 +49,11 @@ def train(experiment: Experiment, request: Request, hooks: tuple[Hook, ...] = ()
             plan = prepare(experiment, request)
         with open_run(plan) as run, Trainer(plan, run, hooks_of(plan, hooks)) as trainer:
             trainer.resume()
-            trainer.fit()
-            return finish(trainer)
+            files = ", ".join(sorted(plan.spec.code))
+            with unchanged(files) if files else nullcontext(trainer.check_torch) as check:
+                trainer.check_torch = check
+                trainer.fit()
+                return finish(trainer)
 
 
 @contextmanager

@@ -2,8 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Self
 
@@ -14,7 +13,6 @@ from vitcli.core.objectives.objective import Outputs
 from vitcli.core.train.training import SKIPPED, Step
 from vitcli.runner.errors import DivergedError, OwnCodeError, ResourceError, StoppedError, UserError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.torch_state import unchanged
 from vitcli.runner.machine.device import arithmetic
 from vitcli.runner.machine.resources import as_resource_error
 from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
@@ -94,6 +92,8 @@ class Trainer:
         self._epoch_began = 0.0
         """When the steps of an epoch began that has not ended; else 0."""
         self._outputs: tuple[int, Outputs] | None = None
+        self.check_torch: Callable[[], None] = lambda: None
+        """Refuse changes of torch by own code; called before what they made is written."""
 
     @property
     def step(self) -> int:
@@ -142,10 +142,8 @@ class Trainer:
 
     def fit(self) -> None:
         self.begin()
-        files = ", ".join(sorted(self.spec.code))
         while self.epoch < self.last_epoch:
-            with unchanged(files) if files else nullcontext():
-                self.train_epoch()
+            self.train_epoch()
         for hook in self.hooks:
             hook.on_end(self)
 
@@ -233,6 +231,7 @@ class Trainer:
         return outputs
 
     def save(self) -> None:
+        self.check_torch()
         began = time.perf_counter()
         progress = {
             "step_seconds": self.step_seconds,
@@ -269,6 +268,7 @@ class Trainer:
     def refuse_divergence(self, *numbers: float) -> None:
         if all(map(math.isfinite, numbers)):
             return
+        self.check_torch()
         # It names the epoch, because the step at which divergence is seen depends on time.
         epoch = max(0, self.step - 1) // self.training.steps_per_epoch + 1
         reason = f"loss, gradient or metric is not finite in epoch {epoch}"
