@@ -241,7 +241,7 @@ def run(experiment: "Experiment", request: "Request", form: str) -> None:
         try:
             record = run_training(experiment, request)
         except InUseError as error:
-            if launch or request.resume or request.output:
+            if launch or request.resume or (request.output and "--name" not in sys.argv):
                 raise
             own = command_of_own_run(experiment.name)
             raise InUseError(f"{error}; to train a run of your own, type: {own}") from error
@@ -275,11 +275,15 @@ def command_of_own_run(experiment: str) -> str:
     """Return the command that was typed, with a name that no run has."""
     from vitcli.runner.run.folder import plain_name, unused_name
 
+    words = ["vitcli", *sys.argv[1:]]
+    if "--name" in words:
+        place = words.index("--name") + 1
+        words[place] = unused_name(words[place])
+        return shlex.join(words)
     user = ""
     with suppress(OSError, KeyError, ImportError):  # a user without an entry in passwd
         user = getpass.getuser()
-    name = unused_name(plain_name(f"{user}-{experiment}"))
-    return shlex.join(["vitcli", *sys.argv[1:], "--name", name])
+    return shlex.join([*words, "--name", unused_name(plain_name(f"{user}-{experiment}"))])
 
 
 def final_facts(record: "RunRecord") -> list[Fact]:
