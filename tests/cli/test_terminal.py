@@ -85,7 +85,7 @@ for line in sys.stdin.read().splitlines():
 LIGHT = (
     *("--help", "--version", "train --help", "experiments --help", "experiments ls", "explain"),
     *("runs ls", "runs show quickstart", "runs page", "runs watch --once", "data --help"),
-    *("#vitcli train c", "#vitcli eval ", "#vitcli train -s model.nor"),
+    *("#vitcli train c", "#vitcli eval "),
 )
 """Commands, and lines to complete after ``#``."""
 
@@ -96,7 +96,6 @@ def test_what_only_reads_files_does_not_load_torch(here, environment):
     streams = {"capture_output": True, "text": True, "input": "\n".join(LIGHT), "timeout": HANG}
     done = subprocess.run([sys.executable, "-c", PROBE], env=environment, **streams)
     assert done.returncode == 0, done.stderr
-    assert "model.norm=" in done.stdout
 
 
 def test_what_goes_into_a_pipe_is_plain(environment):

@@ -165,11 +165,12 @@ def test_a_fifth_that_cannot_be_held_out_is_told_once(here, sizes, is_told):
 def test_a_check_divides_the_pictures_as_the_next_command_does(here):
     """At the size of its model: copies of one size are divided otherwise at their own size."""
     shoot(here / "camera", {"fox": (5,) * 4, "hare": (1,) * 30}, "noise")
-    found = json.loads(vitcli("check", "camera", "--leave-out", "copies.csv", "--json")[1])
-    assert found["num_near"] > 0
+    found = json.loads(vitcli("check", "camera", "--json")[1])
+    near = [pair for pair in found["pairs"] if pair["kind"] == "near"]
+    assert near
     talk = commands.vitcli(*shlex.split(found["next"][0])[1:], "--dry-run")[2]
-    assert f"{found['num_near']} pictures left out" in talk
-    assert "look like a training picture" not in talk
+    assert f"{found['num_near']} of 10 test pictures look like a training picture" in talk
+    assert f"{near[0]['picture']} = {near[0]['other']}\n" in talk
 
 
 @pytest.mark.parametrize(

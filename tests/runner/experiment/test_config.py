@@ -32,7 +32,6 @@ from vitcli.runner.experiment.yaml_text import (
     read_mapping,
     without_results,
 )
-from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.definition import load_study
 
 
@@ -206,9 +205,6 @@ def test_what_cannot_be_found_or_run_is_said(here):
     for name, told in ((f"{here}", "a folder"), ("scenes", "--data"), ("part.py", "--code")):
         with pytest.raises(ConfigError, match=told):
             find_experiment(name)
-    RunDir(Path("runs/mine")).create(ExperimentSpec())
-    with pytest.raises(ConfigError, match=r"runs/mine/config\.yaml"):
-        find_experiment("mine")
     Path("experiments/folder.yaml").mkdir(parents=True)
     assert "folder" not in experiment_files()
     Path("list.yaml").write_text("- 1\n")
