@@ -40,7 +40,8 @@ def test_the_exit_code_says_the_answer(here, count, gains, words, code, verdict)
     document = json.loads(out)
     assert (found, document["verdict"]) == (code, verdict)
     assert (document["change"], document["against"]) == ("idea", "best")
-    assert ("above 0 is better" in document["unit"]) == ("--lower-is-better" in words)
+    shown = vitcli("decide", "--csv", "r.csv", *words)[1]
+    assert ("above 0 is better" in shown) == ("--lower-is-better" in words)
     if document["interval"]:
         assert document["interval"][0] < document["difference"] < document["interval"][1]
 
