@@ -42,6 +42,7 @@ PLACES = {
     "airbench94": (3, 4, "left"),
     "airbench95": (7, -3, "left"),
     "airbench96_faster": (-7, -3, "right"),
+    "cifar10-convnet": (-7, -6, "right"),
     "cifar10-convnet-short": (0, -13, "center"),
     "cifar10-hybrid-short": (-24, -22, "left"),
     "study-distil/alone": (-7, 1, "right"),
