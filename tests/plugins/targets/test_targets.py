@@ -18,7 +18,7 @@ from vitcli.core.data.source import DataSet, Images
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.embeddings.figures import features_figure
-from vitcli.plugins.targets.measures import average_precision, best_threshold, f1_scores
+from vitcli.plugins.targets.measures import best_threshold, f1_scores
 from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.experiment.build import filled_module
@@ -33,18 +33,6 @@ def draw(rows: int, classes: int, levels: int) -> tuple[torch.Tensor, torch.Tens
     is_right = rng.random((rows, classes)) < 0.3
     scores = np.round((rng.random((rows, classes)) + 0.5 * is_right) / 1.5 * levels) / levels
     return torch.from_numpy(scores), torch.from_numpy(is_right)
-
-
-@pytest.mark.parametrize("levels", [5, 10**6])
-def test_average_precision_is_the_sum_over_thresholds(levels):
-    scores, is_right = (part[:, 0] for part in draw(40, 1, levels))
-    wanted, known = 0.0, 0.0
-    for threshold in sorted({*scores.tolist()}, reverse=True):
-        accepted = scores >= threshold
-        recall = (accepted & is_right).sum() / is_right.sum()
-        wanted += (recall - known) * (accepted & is_right).sum() / accepted.sum()
-        known = recall
-    assert average_precision(scores, is_right) == pytest.approx(float(wanted))
 
 
 @pytest.mark.parametrize("levels", [5, 10**6])
@@ -210,7 +198,6 @@ def test_a_trained_regression_is_measured_and_answers_in_its_unit(fit, colours, 
     error = stored["predictions"].astype(np.float64) - stored["targets"]
     spread = stored["targets"].std(dtype=np.float64)
     assert result["test_absolute_error"] == pytest.approx(np.abs(error).mean())
-    assert result["test_rmse"] == pytest.approx(np.sqrt((error**2).mean()))
     assert result["test_r2"] == pytest.approx(1 - (error**2).mean() / spread**2)
     lines = [line.split(",") for line in (colours / "target.csv").read_text().split()]
     trained = np.std([float(number) for _, number, split in lines if split == "train"])
@@ -261,8 +248,6 @@ def test_a_regression_without_epochs_answers_as_the_run_that_it_starts_from(fit,
 @pytest.mark.parametrize(
     ("task", "changes", "wanted"),
     [
-        ("multilabel", {"train.label_smoothing": 0.1}, "train.label_smoothing: "),
-        ("regress", {"train.label_smoothing": 0.1}, "train.label_smoothing: "),
         ("regress", {"data.augment.mixup": 0.5}, "data.augment.mixup: no number"),
         ("regress", {"data.augment.cutmix": 0.5}, "data.augment.cutmix: no number"),
         ("multilabel", {"train.class_balance": "weights"}, "train.class_balance: "),
