@@ -110,15 +110,6 @@ def test_mistakes_are_the_most_confident_wrong_predictions(run):
         assert (pixels == tested.picture(row["index"])).all()
 
 
-def test_a_figure_that_a_model_lacks_is_reported_and_the_others_are_drawn(tiny, here):
-    model = "model: {family: convnet, widths: [8, 8]}"
-    Path("net.yaml").write_text(re.sub(r"(?s)^model: .*?}", model, tiny.read_text().lstrip()))
-    train(Path("net.yaml").resolve(), "net", {"optim.name": "sgd", "train.epochs": 1})
-    said(0, "visualize", "net", "--what", "curves,confusion,heads,mistakes")
-    drawn = sorted(path.stem for path in Path("figures/net").glob("*.png"))
-    assert drawn == ["confusion", "curves"]
-
-
 def test_several_runs_share_a_page_and_one_that_fails_leaves_the_others(run, copy_of_run):
     other = copy_of_run(Path("two"), {"train.epochs": 1})
     for manifest in other.rglob("manifest.json"):
