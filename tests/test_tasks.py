@@ -215,8 +215,7 @@ def test_its_pictures_draw_no_random_numbers_and_are_on_the_page(task):
 @pytest.mark.ci
 def test_its_pictures_are_legible(task):
     run = RunDir(Path(task.finished("run")))
-    options = {"num_images": 4, "device": "cpu", "data_dir": None, "offline": True}
-    tested = load_trained_run(run, **options, on_message=print)
+    tested = load_trained_run(run, num_images=4)
     assert faults(curves_figure(tested).draw) == []
     with contextlib.suppress(NoFigureError):
         for name, figure in picture_figures(tested).items():

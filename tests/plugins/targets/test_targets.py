@@ -27,17 +27,10 @@ from vitcli.runner.run.predictions import read_per_image
 from vitcli.runner.visualize.attention_figures import heads_figure
 
 
-def draw(rows: int, classes: int, levels: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return scores with ties, and labels that they tell something of."""
-    rng = np.random.default_rng(rows)
-    is_right = rng.random((rows, classes)) < 0.3
-    scores = np.round((rng.random((rows, classes)) + 0.5 * is_right) / 1.5 * levels) / levels
-    return torch.from_numpy(scores), torch.from_numpy(is_right)
-
-
 @pytest.mark.parametrize("levels", [5, 10**6])
 def test_no_threshold_has_a_larger_micro_f1_than_the_chosen_one(levels):
-    shares, is_right = draw(30, 4, levels)
+    is_right = torch.rand(30, 4) < 0.3
+    shares = torch.round((torch.rand(30, 4) + 0.5 * is_right) / 1.5 * levels).double() / levels
     chosen = best_threshold(shares, is_right)
     scores = {t: f1_scores(shares >= t, is_right)[0] for t in [chosen, *shares.flatten().tolist()]}
     assert scores[chosen] == max(scores.values())
