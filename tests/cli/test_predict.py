@@ -52,23 +52,11 @@ def photos(pictures) -> Path:
 
 
 IN_ORDER = [f"photos/{n}" for n in ("2.png", "10.png", "Größe.PNG", "old/1.png", "old/my cat.png")]
-ANSWERS = [(path, path != IN_ORDER[0]) for path in IN_ORDER]
-"""Each picture, and whether it has an answer, in a folder whose first picture is damaged."""
 
 
 @pytest.mark.parametrize(("words", "rows"), [([], 2), (["--top", 1], 1), (["--top", 99], 2)])
 def test_one_picture_shows_several_classes(run, photos, words, rows):
     assert len(document("predict", run, photos / "2.png", *words)["top"]) == rows
-
-
-def test_an_unreadable_picture_is_marked_and_the_others_are_done(run, photos):
-    (photos / "2.png").write_text("words")
-    found = document("predict", run, photos, code=3)
-    assert [(row["file"], row["error"] is None) for row in found["pictures"]] == ANSWERS
-    assert [row["file"] for row in found["top"]] == IN_ORDER[1:]
-    row = found["pictures"][1]
-    assert row["probabilities"].keys() == {"bright", "dark"}
-    assert sum(row["probabilities"].values()) == pytest.approx(1)
 
 
 def test_unlikely_pictures_are_rejected(run, photos):
