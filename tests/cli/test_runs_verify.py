@@ -97,6 +97,7 @@ def test_who_uses_an_older_checkpoint_says_so_once_and_an_export_is_refused(run,
         ("attn-map", "run", picture, "--method", "grad-rollout", "-o", "x.json"),
         *[("eval", "run", "--probe", "knn")] * has("probe"),
         *[("eval", "run", "--review")] * has("review"),
+        *[("explain", "attention", "run", picture)] * has("explain"),
         *(("visualize", "run", "--what", "curves"), ("train", tiny, "--init", "run", "-o", "new")),
     )
     for words in uses:
