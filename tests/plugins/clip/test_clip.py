@@ -19,6 +19,7 @@ from vitcli.plugins.clip.clip import (
     LARGEST_SCALE,
     ContrastiveTask,
     contrastive_loss,
+    distinct,
     ensemble,
     loss_floor,
     ranks,
@@ -77,6 +78,12 @@ def test_equal_vectors_retrieve_nothing_and_portions_have_no_effect(monkeypatch)
     whole = ranks(queries, items, subject, of_item)
     monkeypatch.setattr("vitcli.plugins.clip.clip.AT_ONCE", 4)
     assert torch.equal(ranks(queries, items, subject, of_item), whole)
+
+
+def test_equal_numbers_have_one_first_place():
+    first, twin = distinct(torch.tensor([7, 2, 7, 7, 2, 9]))
+    assert first.tolist() == [1, 0, 5]
+    assert twin.tolist() == [1, 0, 1, 1, 0, 2]
 
 
 NAMES = tuple(word for group in CIFAR10.values() for word in group.split())
