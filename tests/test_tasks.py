@@ -168,7 +168,6 @@ def test_pictures_are_looked_into(task):
     vitcli(f"predict {run} folder/0.png", 0 if task.row.classifies or task.row.answers else 2)
 
 
-@pytest.mark.slow
 @pytest.mark.ci
 def test_pictures_are_drawn_in_every_form(task):
     run, picture = task.finished("run"), task.pictures / "test" / "lying" / "0.png"
@@ -246,7 +245,6 @@ def test_a_classification_starts_from_its_encoder(task):
     assert all(torch.equal(taken[name], given[name]) for name in backbone)
 
 
-@pytest.mark.slow
 @pytest.mark.ci
 def test_it_is_ablated(task, monkeypatch, request):
     """With workers, which are other processes, where another process must learn the row."""
