@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.runner.data.test_deep import raw_tiff
 from vitcli.core.spec import DataSpec
 from vitcli.plugins.exports import recipe
 from vitcli.runner.data.pictures import FITS, decode, quiet_pillow
@@ -108,6 +109,12 @@ def test_pixels_are_those_of_predict_but_for_rounding(name):
 def test_pixels_that_have_no_eight_bits_are_refused(pixels, reason):
     with pytest.raises(ValueError, match=reason):
         recipe.prepare(Image.fromarray(pixels), metadata((32, 32), 3, "crop"))
+
+
+def test_signed_numbers_of_eight_bits_are_refused_as_by_vitcli():
+    content = raw_tiff(np.full((1, 8, 8), -9, "i1"), kind=2)
+    with pytest.raises(ValueError, match="signed numbers of 8 bits"):
+        recipe.prepare(io.BytesIO(content), metadata((32, 32), 3, "crop"))
 
 
 @pytest.mark.parametrize(
