@@ -485,7 +485,6 @@ UNREADABLE = """return super().step(closure)
     ("line", "factor", "step", "name"),
     [
         ("", "", "pass", ""),
-        ("self.size = 3", " * self.size", "pass", ""),
         ("self.register_buffer('table', torch.ones(2), persistent=False)", "", "pass", ""),
         ("", " * self.count()", "pass", "Net.net.steps"),
         (
