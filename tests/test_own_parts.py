@@ -42,6 +42,8 @@ from vitcli.runner.train.train import train
 __all__ = ["forget"]
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "tutorials/own-part.md"
+SIZES: dict[str, Any] = {"img_size": (8, 8), "in_chans": 3, "num_classes": 2}
+SIZES |= {"embed_dim": 16, "num_heads": 2}
 RESULTS = {
     "Short": ("v[:, :, :1]", r"Short returned the shape \(16, 2, 1, 8\), needed \(16, 2, 64, 8\)"),
     "NotANumber": ("v * float('nan')", "NotANumber returned NaN or infinity"),
@@ -215,11 +217,11 @@ def line_of(part: str) -> int:
 
 def test_a_bad_part_is_named_with_its_line(small_check):
     Path("bad.py").write_text(BAD)
-    code, out, _ = commands.vitcli("experiments", "check", "--code", "bad.py", "--json")
-    found = {each["part"]: each["problem"] for each in json.loads(out)["parts"]}
+    checked = commands.document("experiments", "check", "--code", "bad.py", code=6)
+    found = {each["part"]: each["problem"] for each in checked["parts"]}
     wanted = {name: problem for name, (_, problem) in RESULTS.items()} | WITH_WEIGHTS
     wanted["Batchwise"] = BATCHWISE
-    assert (code, found.keys()) == (6, wanted.keys())
+    assert found.keys() == wanted.keys()
     for part, problem in wanted.items():
         place = re.match(r"bad\.py(?::(\d+))?: ", found[part])
         assert place, found[part]
@@ -315,8 +317,7 @@ class Gate(nn.Module):
 def test_initial_weights_that_an_own_part_sets_stay(here, line, is_kept):
     Path("own.py").write_text(SET % line)
     own_code.load([Path("own.py")])
-    sizes = {"img_size": (8, 8), "in_chans": 3, "num_classes": 2, "embed_dim": 16, "num_heads": 2}
-    model: Any = build_model(model_spec(ffn="Gate", init="xavier_normal", **sizes), 0)
+    model: Any = build_model(model_spec(ffn="Gate", init="xavier_normal", **SIZES), 0)
     for block in model.blocks:
         layer = block.ffn.inner
         alone = sys.modules["own"].Gate(model.token_shape).gate
@@ -339,10 +340,9 @@ def test_a_map_names_what_the_pooling_reads(here):
     """An own pooling with CLS may read patches, too."""
     Path("own.py").write_text(BOTH)
     own_code.load([Path("own.py")])
-    sizes = {"img_size": (8, 8), "in_chans": 3, "num_classes": 2, "embed_dim": 16, "num_heads": 2}
     readers = {"cls": "CLS", "seq": "the pooled patches", "Both": "the pooled tokens"}
     for name, reader in readers.items():
-        model: Any = build_model(model_spec(pool=name, **sizes), 0)
+        model: Any = build_model(model_spec(pool=name, **SIZES), 0)
         assert model.reader == reader
 
 
@@ -485,7 +485,6 @@ UNREADABLE = """return super().step(closure)
     ("line", "factor", "step", "name"),
     [
         ("", "", "pass", ""),
-        ("self.size = 3", " * self.size", "pass", ""),
         ("self.register_buffer('table', torch.ones(2), persistent=False)", "", "pass", ""),
         ("", " * self.count()", "pass", "Net.net.steps"),
         (
@@ -623,8 +622,7 @@ def test_a_wrong_metric_is_named_with_its_file_and_the_others_are_not(small_chec
     for name, (returned, _) in METRICS.items():
         text += f"@metric\ndef {name}(logits, labels):\n    return {returned}\n"
     Path("own.py").write_text(text)
-    _, out, _ = commands.vitcli("experiments", "check", "--code", "own.py", "--json")
-    for each in json.loads(out)["parts"]:
+    for each in commands.document("experiments", "check", "--code", "own.py", code=6)["parts"]:
         assert re.match(METRICS[each["part"]][1], each["problem"]), each
 
 
@@ -766,8 +764,7 @@ def test_the_check_of_own_code_leaves_its_state_as_it_was(tiny):
     ],
 )
 def test_kernels_leave_changed_layers_to_torch(change):
-    spec = model_spec(img_size=(8, 8), in_chans=3, num_classes=2, embed_dim=32, num_heads=2)
-    model = build_model(spec, 0)
+    model = build_model(model_spec(**SIZES | {"embed_dim": 32}), 0)
     inner = model.blocks[0].attn.inner
     inner.backend = SimpleNamespace(attention_branch=lambda *_: "of the kernels")
     tokens = torch.randn(2, 5, 32), nn.Identity()
@@ -840,8 +837,7 @@ def test_an_own_attention_gets_all_queries_although_the_head_reads_cls_only(here
     )
     Path("every.py").write_text(own)
     own_code.load([Path("every.py")])
-    sizes = {"img_size": (8, 8), "in_chans": 3, "num_classes": 2, "depth": 1}
-    model: Any = build_model(model_spec(attention="Uniform", pool="cls", **sizes), 0)
+    model: Any = build_model(model_spec(attention="Uniform", pool="cls", **SIZES), 0)
     images = torch.randn(2, 3, 8, 8)
     torch.testing.assert_close(model.features(images), model.forward_features(images)[:, 0])
 

@@ -168,7 +168,6 @@ def test_pictures_are_looked_into(task):
     vitcli(f"predict {run} folder/0.png", 0 if task.row.classifies or task.row.answers else 2)
 
 
-@pytest.mark.slow
 @pytest.mark.ci
 def test_pictures_are_drawn_in_every_form(task):
     run, picture = task.finished("run"), task.pictures / "test" / "lying" / "0.png"
@@ -215,8 +214,7 @@ def test_its_pictures_draw_no_random_numbers_and_are_on_the_page(task):
 @pytest.mark.ci
 def test_its_pictures_are_legible(task):
     run = RunDir(Path(task.finished("run")))
-    options = {"num_images": 4, "device": "cpu", "data_dir": None, "offline": True}
-    tested = load_trained_run(run, **options, on_message=print)
+    tested = load_trained_run(run, num_images=4)
     assert faults(curves_figure(tested).draw) == []
     with contextlib.suppress(NoFigureError):
         for name, figure in picture_figures(tested).items():
@@ -247,7 +245,6 @@ def test_a_classification_starts_from_its_encoder(task):
     assert all(torch.equal(taken[name], given[name]) for name in backbone)
 
 
-@pytest.mark.slow
 @pytest.mark.ci
 def test_it_is_ablated(task, monkeypatch, request):
     """With workers, which are other processes, where another process must learn the row."""

@@ -115,6 +115,10 @@ def test_a_page_keeps_its_promises(browser, copy_of_run, make):
         assert shown.overflow() <= 0
         assert (shown.evaluate(GROUND) == WHITE) is not ("dark" in options)
         assert shown.evaluate("[...document.images].every(e => e.naturalWidth)")
+        if AXE.is_file():
+            shown.evaluate(f"{AXE.read_text()}; 0")
+            found = shown.evaluate(FOUND)
+            assert not [rule for rule in found if make is not report or NAMELESS not in rule], found
         if make in (report, visualize) and "phone" in options:
             assert shown.evaluate(SMALL) == 0, "text in its usual size; the figure scrolls"
     assert shown.evaluate("document.title") != "ran"
@@ -133,18 +137,6 @@ def test_a_page_keeps_its_promises(browser, copy_of_run, make):
     shown = browser.open(page.as_uri())
     assert shown.evaluate("document.title") != "ran"
     assert any("Content Security Policy" in str(each) for each in shown.console_messages())
-
-
-@pytest.mark.parametrize("make", PAGES, ids=lambda make: make.__name__)
-def test_a_page_breaks_no_rule_of_axe(browser, copy_of_run, make):
-    if not AXE.is_file():
-        pytest.skip("axe-core: VITCLI_AXE names no axe.min.js")
-    page = make(copy_of_run).as_uri()
-    for dark, size in ((False, (1280, 800)), (True, (360, 640))):
-        shown = ready(browser.open(page, dark=dark, size=size))
-        shown.evaluate(f"{AXE.read_text()}; 0")
-        found = shown.evaluate(FOUND)
-        assert not [rule for rule in found if make is not report or NAMELESS not in rule], found
 
 
 def test_each_explorer_of_a_page_handles_its_own_keys(browser, copy_of_run):

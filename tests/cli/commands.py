@@ -81,8 +81,10 @@ def started(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=False, **streams | options)
 
 
-def document(*words: object) -> Any:
-    return json.loads(printed(*words, "--json"))
+def document(*words: object, code: int = 0) -> Any:
+    found, out, talk = vitcli(*words, "--json")
+    assert found == code, talk
+    return json.loads(out)
 
 
 def save_picture(name: str, size: tuple[int, int], mode: str = "RGB", **options) -> str:

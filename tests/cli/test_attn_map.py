@@ -11,6 +11,7 @@ from PIL import Image
 
 from tests.cli.commands import document, said, save_picture
 from tests.cli.conftest import CLS
+from tests.plugin_rows import has
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.config import load_experiment
@@ -91,5 +92,7 @@ def test_every_attention_has_a_map_or_is_refused(copy_of_run, here, row):
     said(0, *words, "--method", "gradcam")
     for option in ("--method=rollout", "--method=grad-rollout", "--method=raw"):
         said(2 if row == "linformer" else 0, *words, option)
+    if has("live"):
+        said(2 if row == "linformer" else 0, *words[:-1], "x.html")
     if row == "linformer":
         said(0, "visualize", run, "--what", "heads", "--num-images", 4)

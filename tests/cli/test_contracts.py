@@ -103,11 +103,6 @@ def test_a_command_replaces_only_a_file_of_its_own(command):
         assert vitcli(*words)[0] == 0
 
 
-@pytest.mark.plugin("explain")
-def test_a_text_is_not_named_as_a_picture(place):
-    assert vitcli("explain", "scale", "-o", "scale.jpg")[0] == 2
-
-
 NAMING = (
     *("eval", "runs show", "runs rm -y", "runs watch", "train --resume", "train", "ablate"),
     *("visualize", "experiments show", "data info", "export --format safetensors", "train -o"),

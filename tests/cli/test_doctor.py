@@ -1,6 +1,5 @@
 """`vitcli doctor`: facts for an issue, without names, and exit code 6 where work is impossible."""
 
-import json
 import shutil
 from functools import partial
 from importlib import metadata
@@ -93,6 +92,5 @@ def test_what_makes_work_impossible_is_exit_6_and_a_problem(monkeypatch, place, 
         monkeypatch.setattr(place, name, value)
     else:
         Path("runs").touch()
-    code, out, _ = vitcli("--json")
-    found = json.loads(out)
-    assert (code, found["ok"], len(found["problems"])) == (6, False, 1)
+    found = document("doctor", code=6)
+    assert (found["ok"], len(found["problems"])) == (False, 1)

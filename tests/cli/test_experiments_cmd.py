@@ -83,9 +83,8 @@ def test_validate_names_what_is_wrong_and_goes_on():
         "nowhere": "data: {name: 'imagefolder:nowhere'}",
     }
     files = [local(f"mine{i}.yaml", text) for i, text in enumerate(texts.values())]
-    code, out, _ = vitcli("validate", *files, "--json")
-    rows = json.loads(out)["experiments"]
-    assert (code, [row["ok"] for row in rows]) == (2, [False, False, False, True])
+    rows = document("experiments", "validate", *files, code=2)["experiments"]
+    assert [row["ok"] for row in rows] == [False, False, False, True]
     for told, file, row in zip(texts, files, rows, strict=True):
         assert row["name"] == str(file)
         assert told in row["detail"]

@@ -59,11 +59,6 @@ def run(here, tmp_path_factory) -> Path:
     return Path("one")
 
 
-def on_test_set(run: Path, num_images: int):
-    options: dict[str, Any] = {"device": "cpu", "data_dir": None, "offline": True}
-    return load_trained_run(RunDir(run), num_images=num_images, on_message=print, **options)
-
-
 def predictions(run: Path) -> dict[str, np.ndarray]:
     with np.load(run / "predictions.npz") as file:
         return dict(file)
@@ -102,21 +97,12 @@ def test_mistakes_are_the_most_confident_wrong_predictions(run):
     assert {row["index"] for row in surest} <= set(wrong)
     expected = np.sort(shares[wrong].max(1))[::-1][: len(surest)]
     assert_allclose([row["probability"] for row in surest], expected, rtol=1e-5)
-    tested = on_test_set(run, 1)
+    tested = load_trained_run(RunDir(run), num_images=1)
     for row in surest:
         file = Path(tested.spec.data.name.partition(":")[2], row["file"])
         with Image.open(file) as picture:
             pixels = np.asarray(picture.convert("RGB"))
         assert (pixels == tested.picture(row["index"])).all()
-
-
-def test_a_figure_that_a_model_lacks_is_reported_and_the_others_are_drawn(tiny, here):
-    model = "model: {family: convnet, widths: [8, 8]}"
-    Path("net.yaml").write_text(re.sub(r"(?s)^model: .*?}", model, tiny.read_text().lstrip()))
-    train(Path("net.yaml").resolve(), "net", {"optim.name": "sgd", "train.epochs": 1})
-    said(0, "visualize", "net", "--what", "curves,confusion,heads,mistakes")
-    drawn = sorted(path.stem for path in Path("figures/net").glob("*.png"))
-    assert drawn == ["confusion", "curves"]
 
 
 def test_several_runs_share_a_page_and_one_that_fails_leaves_the_others(run, copy_of_run):

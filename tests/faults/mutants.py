@@ -133,7 +133,7 @@ PLANTED = r"""
 = labels a mixed image by its drawn share | vitcli/core/data/augment.py | tests/core/data
 -    return lam * (1 - area / (size[0] * size[1]))
 +    return lam
-= counts equal captions as found | vitcli/plugins/clip/clip.py | tests/plugins/clip/test_retrieval.py -k retrieve_nothing
+= counts equal captions as found | vitcli/plugins/clip/clip.py | tests/plugins/clip/test_clip.py -k retrieve_nothing
 -((similar >= best) & ~is_own)
 +((similar > best) & ~is_own)
 = takes negative gradients | vitcli/core/inspect/maps.py | tests/core/inspect/test_maps.py

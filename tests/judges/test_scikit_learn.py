@@ -1,6 +1,7 @@
 """Judge: scikit-learn. It decides scores of classifications, also of several labels, and R2."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,12 @@ def case(name: str) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(logits), torch.from_numpy(labels)
 
 
+def says(score: Callable[..., Any], *given: Any) -> Any:
+    from sklearn import metrics
+
+    return score(metrics, *given)
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("metric", SCORES)
 def test_scores_are_those_of_scikit_learn(agree, name, metric):
@@ -43,12 +50,7 @@ def test_scores_are_those_of_scikit_learn(agree, name, metric):
     found = score(logits, labels)
     precision = [each or 0.0 for each in found.precision]
     ours = {"precision": precision, "recall": found.per_class, **measure_logits(logits, labels)}
-
-    def theirs() -> Any:
-        from sklearn import metrics
-
-        return SCORES[metric](metrics, labels, logits.argmax(1), logits)
-
+    theirs = partial(says, SCORES[metric], labels, logits.argmax(1), logits)
     agree(f"{metric}, classes {name}", ours[metric], theirs)
 
 
@@ -102,12 +104,7 @@ def scores_of_sets(shares: Tensor, is_right: Tensor) -> dict[str, float]:
 @pytest.mark.parametrize("metric", SETS)
 def test_scores_of_several_labels_are_those_of_scikit_learn(agree, metric, levels):
     shares, is_right = label_sets(levels)
-
-    def theirs() -> Any:
-        from sklearn import metrics
-
-        return SETS[metric](metrics, is_right.numpy(), shares.numpy())
-
+    theirs = partial(says, SETS[metric], is_right.numpy(), shares.numpy())
     ours = scores_of_sets(shares, is_right)[metric]
     agree(f"{metric}, several labels, {levels} levels", ours, theirs, 1e-6)
 
@@ -118,10 +115,5 @@ def test_errors_of_numbers_are_those_of_scikit_learn(agree, metric):
     from vitcli.plugins.targets.measures import measure_errors
 
     predictions, targets = guesses()
-
-    def theirs() -> Any:
-        from sklearn import metrics
-
-        return NUMBERS[metric](metrics, targets.numpy(), predictions.numpy())
-
+    theirs = partial(says, NUMBERS[metric], targets.numpy(), predictions.numpy())
     agree(f"{metric} of numbers", measure_errors(predictions, targets)[metric], theirs, 1e-6)

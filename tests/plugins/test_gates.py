@@ -1,16 +1,9 @@
 """The committed results of gates pass, and each gate can fail."""
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from experiments.gates import fusion, mae, views
-
-
-def read(path: Path) -> dict[str, Any]:
-    return dict(json.loads(path.read_text()))
+from tests.test_gates import read
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import grimp
@@ -23,6 +25,7 @@ from vitcli.runner.evaluate.weights import start_sha256
 from vitcli.runner.experiment import own_code
 from vitcli.runner.run.folder import _parsed_before, find_run
 from vitcli.runner.visualize.render import FIGURES
+from vitcli.version import PACKAGE
 
 
 @pytest.mark.parametrize("name", plugin.plugins())
@@ -37,6 +40,21 @@ def test_what_a_plugin_adds_can_be_imported(name):
 def test_the_rows_of_the_core_know_every_plugin_and_miss_none():
     assert [*EVERY] == [path.parent.name for path in sorted(plugin.FOLDER.glob("*/plugin.py"))]
     assert all(map(has, EVERY))
+
+
+SET_BY_VITCLI = {"package", "version", "problem", "modules"}
+
+
+def test_each_hook_is_documented():
+    """What a plugin states, and each table that it extends, stands on the page about plugins."""
+    page = (Path(__file__).parents[2] / "docs/reference/plugins.md").read_text()
+    sources = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    tables = set(re.findall(r'Registry\[.+?\]\("([^"]+)"\)', sources))
+    tables |= set(re.findall(r'rows_of\("([^"]+)"\)', sources))
+    assert tables == {*plugin.TABLES}
+    stated = {field.name for field in fields(plugin.Plugin)} - SET_BY_VITCLI
+    assert not {name for name in tables | stated if f"`{name}`" not in page}
+    assert set(re.findall(r'with_plugins\("([^"]+)"\)', sources)) == {*plugin.DOORS}
 
 
 def test_the_bundled_model_works_without_the_plugin_that_taught_it(here, monkeypatch):

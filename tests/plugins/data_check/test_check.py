@@ -12,6 +12,7 @@ from PIL import Image, ImageChops
 
 from tests.cli import commands
 from tests.cli.commands import said
+from tests.plugins.conftest import few_pictures as pictures
 from tests.runner.data.conftest import shoot
 from tests.runner.data.own_pictures import draw_pictures
 from tests.runner.data.test_formats import write_csv
@@ -23,13 +24,11 @@ from vitcli.runner.experiment.config import parse_sets
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.split import read_sides
 
+__all__ = ["pictures"]
 vitcli = partial(commands.vitcli, "data")
+check = partial(commands.document, "data", "check")
 pytestmark = pytest.mark.usefixtures("here")
-
-
-@pytest.fixture
-def pictures(few_pictures) -> Path:
-    return few_pictures
+TINY = "model: {patch_size: 4, embed_dim: 16, depth: 1, num_heads: 2}\ntrain: {epochs: 1}\n"
 
 
 @pytest.fixture
@@ -55,9 +54,8 @@ def flawed(here) -> Path:
 
 
 def test_check_names_each_problem_of_ones_own_pictures(flawed, monkeypatch):
-    code, out, _ = vitcli("check", str(flawed), "--json", "--page", "page.html")
-    found = json.loads(out)
-    assert (code, found["num_problems"]) == (6, 5)
+    found = check(flawed, "--page", "page.html", code=6)
+    assert found["num_problems"] == 5
     (bad,) = found["unreadable"]
     assert bad["problem"].startswith("train/alt/damaged.jpg")
     assert {(row["kind"], *sorted([row["picture"], row["other"]])) for row in found["pairs"]} == {
@@ -72,18 +70,16 @@ def test_check_names_each_problem_of_ones_own_pictures(flawed, monkeypatch):
     assert page.count("<img") == 10
     assert "damaged.jpg" in page
     monkeypatch.setattr("vitcli.plugins.data_check.check.MOST_ALIKE", 0)
-    short = json.loads(vitcli("check", str(flawed), "--json")[1])
+    short = check(flawed, code=6)
     assert short["num_alike"] == found["num_alike"] == 1
     assert "Not listed: 1 more pair of training pictures that look alike" in str(short["notes"])
 
 
 def test_check_leaves_the_copies_out_and_names_the_training_without_them(flawed):
-    (following,) = json.loads(vitcli("check", str(flawed), "--json")[1])["next"]
+    (following,) = check(flawed, code=6)["next"]
     wanted = ["vitcli", "data", "check", str(flawed), "--leave-out", "copies.csv"]
     assert shlex.split(following) == wanted
-    code, out, _ = vitcli(*wanted[2:-1], "ohne Kopien.csv", "--json")
-    assert code == 6
-    words = shlex.split(json.loads(out)["next"][0])
+    words = shlex.split(check(*wanted[3:-1], "ohne Kopien.csv", code=6)["next"][0])
     assert words[:4] == ["vitcli", "train", "finetune", "--data"]
     sets = [word for word, before in zip(words[1:], words, strict=False) if before == "-s"]
     found = {"data.name": words[4], "data.skip_bad": "--skip-bad" in words, **parse_sets(sets)}
@@ -111,7 +107,7 @@ def test_pairs_with_two_labels_are_found_on_all_sides_and_come_first(pictures):
     shutil.copy(dark / "1.png", pictures / "test" / "bright" / "across.png")
     for number, other in ((2, dark), (3, dark), (4, bright)):
         Image.open(dark / f"{number}.png").rotate(90).save(other / f"turned{number}.png")
-    found = json.loads(vitcli("check", "pictures", "--json")[1])
+    found = check("pictures", code=6)
     pairs = [(row["kind"], {row["picture"], row["other"]}) for row in found["pairs"]]
     assert pairs[:2] == [
         ("twins", {"test/bright/across.png", "train/dark/1.png"}),
@@ -129,7 +125,7 @@ def test_a_validation_picture_that_is_a_training_picture_is_left_out(pictures, h
     (pictures / "val" / "dark").mkdir(parents=True)
     for name in ("train/dark/1.png", "test/dark/2.png"):
         shutil.copy(pictures / name, pictures / "val" / "dark" / name.replace("/", "-"))
-    assert json.loads(vitcli("check", "pictures", "--json")[1])["num_val"] == 2
+    assert check("pictures", code=6)["num_val"] == 2
     talk = vitcli("check", "pictures", "--leave-out", "copies.csv")[2]
     assert "copies.csv is not written: without the copies, a class or a split would have no" in talk
     Image.new("RGB", (8, 8), "white").save(pictures / "val" / "dark" / "other.png")
@@ -142,9 +138,8 @@ def test_a_validation_picture_that_is_a_training_picture_is_left_out(pictures, h
 def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictures):
     said(0, "data", "check", f"imagefolder:{pictures}")
     shutil.rmtree(pictures / "test" / "dark")
-    code, out, _ = vitcli("check", str(pictures), "--json", "--page", "page.html")
-    found = json.loads(out)
-    assert (code, found["num_problems"], found["untested"]) == (6, 1, ["dark"])
+    found = check(pictures, "--page", "page.html", code=6)
+    assert (found["num_problems"], found["untested"]) == (1, ["dark"])
     assert "dark</li>" in Path("page.html").read_text()
     for folder, is_told in ((pictures, False), (pictures / "train", True)):
         assert ("held out" in vitcli("check", folder)[1]) == is_told
@@ -195,9 +190,7 @@ def test_one_range_reads_all_pictures_and_is_named(pictures, kind, dark, bright,
         Image.fromarray(pixels.astype("i4") if kind == "u4" else pixels).save(path, "TIFF")
     for path in [*sorted((pictures / "train" / "bright").iterdir())][:2]:
         Image.new("L", (8, 8), 99).save(path)
-    code, out, _ = vitcli("check", "pictures", *typed, "--json")
-    assert code == 6
-    (following,) = json.loads(out)["next"]
+    (following,) = check("pictures", *typed, code=6)["next"]
     words = shlex.split(following)[2:]
     assert [word for word in words if "levels" in word] == fields
     assert "--skip-bad" not in words
@@ -222,9 +215,8 @@ def test_a_dark_picture_beside_others_is_told_and_is_no_problem(pictures):
 def test_pictures_that_are_left_out_are_no_problem(pictures):
     (pictures / "train" / "dark" / "0.png").write_bytes(b"")
     assert vitcli("check", "pictures", "--json")[0] == 6
-    code, out, _ = vitcli("check", "pictures", "--skip-bad", "--json")
-    found = json.loads(out)
-    assert (code, found["num_problems"], found["num_unreadable"]) == (0, 0, 1)
+    found = check("pictures", "--skip-bad")
+    assert (found["num_problems"], found["num_unreadable"]) == (0, 1)
     assert found["next"] == ["vitcli train finetune --data imagefolder:pictures --skip-bad"]
 
 
@@ -232,9 +224,7 @@ def test_the_next_command_for_pages_in_colour_is_not_refused(pictures):
     for path in pictures.rglob("*.png"):
         image = Image.open(path).convert("RGB")
         image.save(path, "TIFF", save_all=True, append_images=[image.rotate(90)])
-    code, out, _ = vitcli("check", "pictures", "--json")
-    (following,) = json.loads(out)["next"]
-    assert code == 6
+    (following,) = check("pictures", code=6)["next"]
     assert following.endswith("-s data.page=0")
     assert vitcli(*shlex.split(following)[2:])[0] == 0
 
@@ -244,18 +234,15 @@ def test_pages_and_levels_that_are_not_read_are_problems_until_their_fields_are_
         values = np.asarray(Image.open(path).convert("L")).astype("u2") * 16
         pages = [Image.fromarray(page) for page in (values * 0 + 7, values)]
         pages[0].save(path, "TIFF", save_all=True, append_images=pages[1:])
-    code, out, _ = vitcli("check", "pictures", "--json")
-    found = json.loads(out)
-    assert code == 6
+    found = check("pictures", code=6)
     problems = [row["problem"][:19] for row in found["not_read"]]
     assert problems == ["only the first page", "the 16-bit values o"]
     words = shlex.split(found["next"][0])[2:]
     assert words[-4:] == ["-s", "data.channels=pages", "-s", "data.levels=4095"], "all at once"
     (following,) = json.loads(vitcli(*words[:-1], "data.levels=65535", "--json")[1])["next"]
     assert following.endswith("data.levels=4095"), "black pictures are no copies to train with"
-    code, out, _ = vitcli(*words, "--json", "--page", "page.html")
-    found = json.loads(out)
-    assert (code, found["num_problems"], found["not_read"]) == (0, 0, [])
+    found = commands.document("data", *words, "--page", "page.html")
+    assert (found["num_problems"], found["not_read"]) == (0, [])
     training = "vitcli train quickstart --data imagefolder:pictures"
     assert found["next"] == [f"{training} -s data.channels=pages -s data.levels=4095"]
     for change, told in (("fit=pad", "data check takes data.page"), ("levels=x", "such as 4095")):
@@ -314,8 +301,7 @@ def trained(pictures, here) -> dict[str, str]:
         place = here / "old" / path.parent.name
         place.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, place)
-    model = "model: {patch_size: 4, embed_dim: 16, depth: 1, num_heads: 2}"
-    (here / "tiny.yaml").write_text(f"{model}\ntrain: {{epochs: 1}}\n")
+    Path("tiny.yaml").write_text(TINY)
     words = ("--data", "imagefolder:old", "--name", "old", "-s", "data.val_split=0.2")
     said(0, "train", "tiny.yaml", *words)
     sides = read_sides(RunDir(Path("runs/old"))) or {}
@@ -354,8 +340,7 @@ def test_against_a_run_the_pictures_are_in_the_splits_of_a_training_from_it(pict
 
 
 def test_against_a_run_the_pictures_are_read_at_its_size_with_its_bars(here):
-    model = "model: {patch_size: 4, embed_dim: 16, depth: 1, num_heads: 2}"
-    (here / "tiny.yaml").write_text(f"{model}\ntrain: {{epochs: 1}}\n")
+    Path("tiny.yaml").write_text(TINY)
     for place in ("old", "new"):
         shoot(here / place, {"fox": (1, 2, 3, 4) * 3, "hare": (1, 2, 3) * 4}, "noise")
         for path in sorted((here / place).rglob("*.png")):
@@ -378,18 +363,16 @@ def test_test_pictures_that_the_run_was_trained_on_are_a_problem_and_are_left_ou
     for name in moved:
         (pictures / "train" / name).rename(pictures / "test" / name.replace("/", "/moved-"))
     assert vitcli("check", "pictures")[0] == 0
-    code, out, _ = vitcli("check", "pictures", "--against", "old", "--json", "--page", "page.html")
-    found = json.loads(out)
-    assert (code, found["num_seen"], found["num_problems"]) == (6, 3, 3)
+    found = check("pictures", "--against", "old", "--page", "page.html", code=6)
+    assert (found["num_seen"], found["num_problems"]) == (3, 3)
     assert counts_of(found)["test"]["train"] == 3
     seen = ("test", "train")
     names = {row["picture"] for row in found["pictures"] if (row["now"], row["then"]) == seen}
     assert names == {"test/" + name.replace("/", "/moved-") for name in moved}
     assert all(name in Path("page.html").read_text() for name in names)
     (following,) = found["next"]
-    code, out, _ = commands.vitcli(*shlex.split(following)[1:], "--json")
-    assert code == 6
-    words = shlex.split(json.loads(out)["next"][0])
+    found = commands.document(*shlex.split(following)[1:], code=6)
+    words = shlex.split(found["next"][0])
     assert {*words} >= {"--init", "old", "data.corrections=copies.csv"}
     talk = said(0, "train", "tiny.yaml", *words[3:], "--name", "new")
     assert "learned from" not in talk
@@ -401,8 +384,7 @@ def test_a_check_reads_the_corrections_and_groups_that_are_typed_or_of_the_run(f
     made = "neu/twin.png,alt\ntrain/neu/mirror.webp,\n"
     Path("c.csv").write_text(f"file,label\ntrain/{made}")
     (flawed / "train" / "alt" / "damaged.jpg").unlink()
-    out = vitcli("check", str(flawed), "--json", *typed, "--leave-out", "all.csv")[1]
-    found = json.loads(out)
+    found = check(flawed, *typed, "--leave-out", "all.csv", code=6)
     assert found["notes"][-1].startswith("13 groups: 'train0' (2 pictures), 'train10' (2 pictures)")
     assert not [row for row in found["pairs"] if row["kind"] == "twins"]
     assert {row["class"]: row["train"] for row in found["classes"]} == {"alt": 7, "neu": 6}
@@ -410,13 +392,12 @@ def test_a_check_reads_the_corrections_and_groups_that_are_typed_or_of_the_run(f
     assert found["next"][0].count("data.corrections=") == 1
     assert vitcli("check", str(flawed), *typed, "--leave-out", "all.csv")[0] == 6, "again"
     Path("copies.csv").write_text("file,label\ntrain/alt/train0.png,neu\n")
-    (following,) = json.loads(vitcli("check", str(flawed), "--json")[1])["next"]
+    (following,) = check(flawed, code=6)["next"]
     assert vitcli(*shlex.split(following)[2:])[0] == 6, "not the file of a person"
-    model = "model: {patch_size: 4, embed_dim: 16, depth: 1, num_heads: 2}"
-    Path("tiny.yaml").write_text(f"{model}\ntrain: {{epochs: 1}}\n")
+    Path("tiny.yaml").write_text(TINY)
     words = ("--data", f"imagefolder:{flawed}", "--name", "run", "--allow-leaks", *typed)
     said(0, "train", "tiny.yaml", *words)
-    again = json.loads(vitcli("check", str(flawed), "--json", "--against", "run")[1])
+    again = check(flawed, "--against", "run", code=6)
     assert [again[key] for key in ("pairs", "notes")] == [found[key] for key in ("pairs", "notes")]
     words = shlex.split(again["next"][0])
     assert parse_sets(words[words.index("-s") + 1 :: 2][:2]) == parse_sets([typed[3], typed[1]])

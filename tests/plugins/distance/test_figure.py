@@ -13,9 +13,7 @@ from vitcli.runner.run.folder import RunDir
 def test_numbers_are_those_of_the_models_attention(copy_of_run, here):
     run = copy_of_run(here / "run", CLS | {"model.reg_tokens": 1, "train.epochs": 1})
     (found,) = document("visualize", run, "--what", "distance", "--num-images", 24)["runs"]
-    tested = load_trained_run(
-        RunDir(run), num_images=24, device="cpu", data_dir=None, offline=True, on_message=print
-    )
+    tested = load_trained_run(RunDir(run), num_images=24)
     images = tested.data.normalize(tested.data.test.pixels)
     layers = tested.attention_model.attention_weights(images)
     for row in found["distance"]["layers"]:

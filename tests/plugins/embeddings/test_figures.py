@@ -38,18 +38,6 @@ def test_a_model_has_the_figures_of_its_parts(tiny, here, name):
     assert found["skipped"].keys() | expected == {*what.split(",")}
 
 
-def test_features_are_described_by_the_variance_that_the_figure_shows(tiny, here):
-    train(tiny, "run", {"train.epochs": 0})
-    what = "embeddings,features"
-    (found,) = document("visualize", "run", "--what", what, "--num-images", 6)["runs"]
-    for name, count in (("embeddings", 2), ("features", 3)):
-        shares = found[name]["explained_variance"]
-        assert len(shares) == count
-        assert shares == sorted(shares, reverse=True)
-        assert 0 < sum(shares) <= 1
-    assert found["features"]["grid"] == [2, 2]
-
-
 def test_the_strata_of_several_labels_are_no_classes_of_the_map(tiny, here):
     if "label_set" not in EXTRAS:
         pytest.skip("without the plugin targets, no picture has several labels")

@@ -3,6 +3,7 @@
 import math
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.testing import assert_allclose
 from PIL import Image
 from scipy.special import entr, softmax
 
+from tests.cli.commands import printed
 from tests.plugins.explain.made_up import SIZES, SMALL, bundled, lessons, make_subject
 from vitcli.cli.main import app
 from vitcli.core.data.augment import normalize
@@ -258,3 +260,11 @@ def test_a_picture_is_fitted_as_in_the_training(tmp_path, monkeypatch):
     Image.new("RGB", (64, 32), "white").save(tmp_path / "wide.png")
     seen = subject.load_subject(RunDir(BUNDLED / DEFAULT_MODEL), tmp_path / "wide.png").pixels[0]
     assert (seen.amax(1) > 0).sum() == 16, "bars above and below"
+
+
+def test_the_page_and_the_text_are_written(here):
+    assert printed("explain", "average", "-o", "one.html") == "one.html\n"
+    assert printed("explain", "average", "--format", "html") == "explain-average.html\n"
+    assert Path("explain-average.html").read_bytes() == Path("one.html").read_bytes()
+    assert printed("explain", "average", "-o", "one.txt") == "one.txt\n"
+    assert Path("one.txt").read_text() == printed("explain", "average")

@@ -19,7 +19,7 @@ from tests.plugins.exports.test_export import MODELS, untrained_run
 from tests.runner.data.test_deep import raw_tiff
 from vitcli.plugins.exports import recipe
 
-RESULT = {"temperature": 0.02, "set_threshold_0.8": 0.21, "set_threshold_0.9": 0.19}
+RESULT = {"temperature": 0.5, "set_threshold_0.8": 0.21, "set_threshold_0.9": 0.19}
 BLOCKED = """
 import json, sys
 class Blocker:
@@ -38,7 +38,7 @@ def exported(here, tmp_path_factory) -> Path:
     """A run and its ONNX file, which are made once in a process."""
     place = tmp_path_factory.getbasetemp() / "exported"
     if not place.exists():
-        untrained_run(place / "run", MODELS["vit"]).set_result(RESULT)
+        untrained_run(place / "run", MODELS["vit"], 0.3).set_result(RESULT)
         said(0, "export", place / "run", "--format", "onnx", "-o", place / "model.onnx")
     shutil.copytree(place, here, dirs_exist_ok=True)
     return here

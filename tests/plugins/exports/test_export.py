@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnxruntime
 import pytest
 import safetensors
@@ -16,7 +15,6 @@ import safetensors.torch
 import timm
 import torch
 from huggingface_hub import ModelCard
-from PIL import Image, ImageOps
 
 from tests.cli.commands import document, said
 from tests.core.models.staged_models import FAMILIES
@@ -26,7 +24,6 @@ from vitcli.core.spec import ExperimentSpec, ModelSpec, model_spec
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, NORMS, PATCH_EMBEDS, POS_EMBEDS
 from vitcli.plugins.exports import export
 from vitcli.plugins.weights.tensors import not_plain
-from vitcli.runner.evaluate.predict import classifier_of_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import model_hash
@@ -108,33 +105,6 @@ def test_another_runtime_computes_the_logits_of_any_number_of_images(here, name,
     assert json.loads(about["mean"]) == list(DATA["mean"])
     folders = [str(Path(str(module.__file__)).parent).encode() for module in (torch, export)]
     assert not [folder for folder in folders for part in parts if folder in part]
-
-
-def test_a_picture_prepared_by_the_metadata_gives_the_logits_of_predict(here):
-    """By Pillow alone, with a turned picture that is not square and has transparent pixels."""
-    run = untrained_run(here / "run", MODELS["vit"])
-    pixels = np.random.default_rng(0).integers(0, 256, (50, 40, 4), dtype=np.uint8)
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    run.set_result({"temperature": 2.5})
-    Image.fromarray(pixels).resize((60, 44)).save("odd.png", exif=exif)
-    said(0, "export", "run", "--format", "onnx", "--no-check")
-    session = onnxruntime.InferenceSession("run.onnx")
-    about = session.get_modelmeta().custom_metadata_map
-    mean, std = (np.array(json.loads(about[name])) for name in ("mean", "std"))
-    how = json.loads(about["preprocessing"])
-    temperature = json.loads(about["temperature"])
-    assert (how["transparent"], how["colours"]) == ("on white", "RGB")
-    picture = ImageOps.exif_transpose(Image.open("odd.png"))
-    picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
-    size = (how["width"], how["height"])
-    picture = ImageOps.fit(picture.convert("RGB"), size, Image.Resampling.BILINEAR)
-    ready = (np.asarray(picture) / 255 - mean) / std
-    images = ready.transpose(2, 0, 1)[None].astype(np.float32)
-    scaled = session.run(["logits"], {"images": images})[0][0] / temperature
-    prediction = classifier_of_run(run)("odd.png")
-    shares = np.log([prediction.probabilities[name] for name in DATA["class_names"]])
-    np.testing.assert_allclose(shares - shares.mean(), scaled - scaled.mean(), atol=1e-4)
 
 
 def test_the_metadata_name_fields_that_change_how_values_become_pixels(here):

@@ -97,19 +97,6 @@ def test_pixels_are_those_of_predict_but_for_rounding(name):
                     assert (difference > 0.5).mean() < 0.01, (fit, size)
 
 
-def test_the_kinds_differ_in_each_step():
-    """A negative control: without a step, some kind has other pixels."""
-    with quiet_pillow():
-        steps = metadata((32, 32), 3, "crop")
-        plain = {}
-        for name, kind in KINDS.items():
-            image = Image.open(io.BytesIO(picture(kind)))
-            image = image.convert("RGB").resize((32, 32), Image.Resampling.BILINEAR)
-            prepared = recipe.prepare(io.BytesIO(picture(kind)), steps)
-            plain[name] = np.abs(255 * prepared - np.asarray(image).transpose(2, 0, 1)).mean()
-    assert [name for name, mean in plain.items() if mean < 0.5] == []
-
-
 @pytest.mark.parametrize(
     ("pixels", "reason"),
     [

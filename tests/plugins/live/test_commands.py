@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import document, said, save_picture
-from tests.cli.conftest import CLS
 from tests.explorer_page import parse
-from vitcli.core.spec.slots import ATTENTIONS
 
 
 def explorer(*words: object) -> dict:
@@ -47,13 +45,6 @@ def test_every_picture_gets_a_page(mapped_run):
 def test_without_cls_the_page_opens_with_a_map_without_a_class(copy_of_run, here):
     run = copy_of_run(here / "run", {"train.epochs": 1})
     assert explorer(run, save_picture("x.png", (8, 8)))["opening"]["rollout"]
-
-
-@pytest.mark.parametrize("row", [name for name in ATTENTIONS if name != "softmax"])
-def test_every_attention_has_a_page_or_is_refused(copy_of_run, here, row):
-    run = copy_of_run(here / "run", CLS | {"train.epochs": 0, "model.attention": row})
-    words = ("attn-map", run, save_picture("x.png", (8, 8)), "--format", "html")
-    said(2 if row == "linformer" else 0, *words)
 
 
 def test_runs_share_the_script_of_a_page_and_each_has_its_pictures(copy_of_run):

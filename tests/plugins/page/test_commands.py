@@ -4,21 +4,13 @@ import signal
 
 import pytest
 
-from tests.cli.commands import document, vitcli
-from tests.fabricated import STUDY, make_run, make_study_folder
+from tests.cli.commands import document
+from tests.fabricated import STUDY, make_study_folder
 from tests.patience import HANG
 from tests.terminal import open_terminal, read_until, read_until_end
 from vitcli.runner.run.folder import RunDir
 
 pytestmark = pytest.mark.usefixtures("here")
-
-
-def test_the_page_lies_in_the_folder_and_can_be_written_again():
-    make_study_folder({"full/seed0": "finished"})
-    (make_run(0).path / "config.yaml").write_text("a: [")
-    for _ in range(2):
-        err = vitcli("runs", "page")[2]
-        assert "\ndamaged: quickstart/train/seed0: config.yaml: " in err
 
 
 STATES = dict.fromkeys(("full/seed0", "no-ffn/seed0", "full/seed1"), "finished")

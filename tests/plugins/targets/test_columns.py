@@ -274,7 +274,6 @@ def test_another_task_does_not_learn_the_strata(colours, here, table, task, want
 def test_commands_for_classes_name_the_task_of_a_column(here, colours, column, task):
     table = f"csv:{colours / f'{column}.csv'}"
     assert f"-s task.name={task}" in said(2, "choose", table, "--models", "cifar10-pocket")
-    _, out, _ = vitcli("data", "check", table, "--json")
-    (following,) = json.loads(out)["next"]
+    (following,) = document("data", "check", table)["next"]
     assert f"task.name={task}" in following
     said(0, *shlex.split(following)[1:], "--limit-batches", "1", "--dry-run")

@@ -18,7 +18,7 @@ from vitcli.core.data.source import DataSet, Images
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.embeddings.figures import features_figure
-from vitcli.plugins.targets.measures import average_precision, best_threshold, f1_scores
+from vitcli.plugins.targets.measures import best_threshold, f1_scores
 from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.experiment.build import filled_module
@@ -27,29 +27,10 @@ from vitcli.runner.run.predictions import read_per_image
 from vitcli.runner.visualize.attention_figures import heads_figure
 
 
-def draw(rows: int, classes: int, levels: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return scores with ties, and labels that they tell something of."""
-    rng = np.random.default_rng(rows)
-    is_right = rng.random((rows, classes)) < 0.3
-    scores = np.round((rng.random((rows, classes)) + 0.5 * is_right) / 1.5 * levels) / levels
-    return torch.from_numpy(scores), torch.from_numpy(is_right)
-
-
-@pytest.mark.parametrize("levels", [5, 10**6])
-def test_average_precision_is_the_sum_over_thresholds(levels):
-    scores, is_right = (part[:, 0] for part in draw(40, 1, levels))
-    wanted, known = 0.0, 0.0
-    for threshold in sorted({*scores.tolist()}, reverse=True):
-        accepted = scores >= threshold
-        recall = (accepted & is_right).sum() / is_right.sum()
-        wanted += (recall - known) * (accepted & is_right).sum() / accepted.sum()
-        known = recall
-    assert average_precision(scores, is_right) == pytest.approx(float(wanted))
-
-
 @pytest.mark.parametrize("levels", [5, 10**6])
 def test_no_threshold_has_a_larger_micro_f1_than_the_chosen_one(levels):
-    shares, is_right = draw(30, 4, levels)
+    is_right = torch.rand(30, 4) < 0.3
+    shares = torch.round((torch.rand(30, 4) + 0.5 * is_right) / 1.5 * levels).double() / levels
     chosen = best_threshold(shares, is_right)
     scores = {t: f1_scores(shares >= t, is_right)[0] for t in [chosen, *shares.flatten().tolist()]}
     assert scores[chosen] == max(scores.values())
@@ -210,7 +191,6 @@ def test_a_trained_regression_is_measured_and_answers_in_its_unit(fit, colours, 
     error = stored["predictions"].astype(np.float64) - stored["targets"]
     spread = stored["targets"].std(dtype=np.float64)
     assert result["test_absolute_error"] == pytest.approx(np.abs(error).mean())
-    assert result["test_rmse"] == pytest.approx(np.sqrt((error**2).mean()))
     assert result["test_r2"] == pytest.approx(1 - (error**2).mean() / spread**2)
     lines = [line.split(",") for line in (colours / "target.csv").read_text().split()]
     trained = np.std([float(number) for _, number, split in lines if split == "train"])
@@ -261,8 +241,6 @@ def test_a_regression_without_epochs_answers_as_the_run_that_it_starts_from(fit,
 @pytest.mark.parametrize(
     ("task", "changes", "wanted"),
     [
-        ("multilabel", {"train.label_smoothing": 0.1}, "train.label_smoothing: "),
-        ("regress", {"train.label_smoothing": 0.1}, "train.label_smoothing: "),
         ("regress", {"data.augment.mixup": 0.5}, "data.augment.mixup: no number"),
         ("regress", {"data.augment.cutmix": 0.5}, "data.augment.cutmix: no number"),
         ("multilabel", {"train.class_balance": "weights"}, "train.class_balance: "),

@@ -14,6 +14,7 @@ from timm.data import ImageNetInfo
 
 from tests.cli.commands import document, printed, said, save_picture
 from tests.core.specs import noisy
+from tests.plugins.conftest import few_pictures as pictures
 from tests.plugins.timm.test_model import LARGE
 from tests.plugins.weights.importing import publish, save
 from tests.same_run import assert_same_run
@@ -21,6 +22,7 @@ from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
 
+__all__ = ["pictures"]
 ALWAYS = ("test_vit",)
 OFTEN = ("test_convnext", "test_vit3", "test_resnet")
 NAMES = [
@@ -38,11 +40,6 @@ def family(name: str, *fields: str) -> list[str]:
 def run_of(*words: object) -> RunDir:
     said(0, *words)
     return RunDir(Path("runs") / str(words[words.index("--name") + 1]))
-
-
-@pytest.fixture
-def pictures(few_pictures) -> Path:
-    return few_pictures
 
 
 @pytest.mark.parametrize("name", NAMES)

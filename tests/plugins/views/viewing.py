@@ -5,7 +5,6 @@ from typing import Any
 import torch
 
 from tests.core.trainings import data_set, experiment
-from vitcli.core.data.source import DataSet
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
 
@@ -30,5 +29,5 @@ def view_task(name: str, changes: dict[str, dict[str, Any]] | None = None) -> An
     return kind(spec, kind.make_module(spec).train())
 
 
-def a_batch(task: Any, data: DataSet | None = None, epoch: int = 0) -> dict[str, torch.Tensor]:
-    return next(iter(task.batches(data or data_set(), epoch)))
+def a_batch(task: Any, epoch: int = 0) -> dict[str, torch.Tensor]:
+    return next(iter(task.batches(data_set(), epoch)))

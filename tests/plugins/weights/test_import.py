@@ -14,18 +14,15 @@ import pytest
 import safetensors.torch
 import torch
 
-from tests.cli.commands import printed, said, save_picture, vitcli
+from tests.cli.commands import said, save_picture, vitcli
+from tests.plugins.conftest import few_pictures as pictures
 from tests.plugins.weights.importing import FIELDS, State, same_logits, save, theirs
 from vitcli.plugins.probe.probe import probe_run
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.record import read_record
 
-
-@pytest.fixture
-def pictures(few_pictures) -> Path:
-    return few_pictures
+__all__ = ["pictures"]
 
 
 def test_a_model_of_timm_keeps_its_logits_and_can_be_measured(tiny, here):
@@ -40,16 +37,6 @@ def test_a_model_of_timm_keeps_its_logits_and_can_be_measured(tiny, here):
     said(0, "runs", "verify", "mine")
     assert "--init mine" in said(2, "train", "--resume", "mine")
     said(4, "export", "mine", "--format", "card", "-o", "card.md")
-
-
-def test_our_own_names_in_safetensors(tiny, here):
-    said(0, "import", save(theirs()), tiny, "-o", "first", *FIELDS)
-    weights = load_model("first").state_dict()
-    safetensors.torch.save_file(weights, here / "own.safetensors")
-    printed("import", "own.safetensors", tiny, *FIELDS)
-    assert read_record(RunDir(Path("runs/own"))).meta["imported"] == "own.safetensors"
-    again = load_model("own").state_dict()
-    assert all(again[name].equal(weights[name]) for name in weights)
 
 
 @pytest.mark.parametrize(
