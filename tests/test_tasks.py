@@ -22,7 +22,7 @@ from tests.task_table import ADDED, NAMES, STEPS, TinyTask, row_of
 from vitcli.core.data.batches import Batch
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.objectives.objective import task_class
-from vitcli.core.objectives.pictures import Grid, Table
+from vitcli.core.objectives.pictures import Table
 from vitcli.core.spec import TASKS
 from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.runner.attn_map.explain import PAGES
@@ -201,8 +201,7 @@ def test_its_pictures_draw_no_random_numbers_and_are_on_the_page(task):
         assert len(picture.columns) == columns
         assert len(picture.row_names) in (0, rows)
         assert picture.cells.equal(again[name].cells)
-        if isinstance(picture, Grid):
-            assert (picture.cells.dtype, picture.cells.shape[2]) == (torch.uint8, 3)
+        assert (picture.cells.dtype, picture.cells.shape[2]) == (torch.uint8, 3)
     run = task.finished("run")
     (drawn,) = json.loads(vitcli(f"visualize {run} --what pictures --json"))["runs"]
     assert drawn["files"].keys() - {"numbers"} == found.keys()

@@ -20,21 +20,6 @@ class Grid:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heat:
-    """Maps of numbers in rows and columns, such as spectrograms."""
-
-    title: str
-    caption: str
-    columns: tuple[str, ...]
-    cells: Tensor
-    """Numbers (R, L, H, W); row 0 of a map is at its top."""
-    row_names: tuple[str, ...] = ()
-    x_label: str = ""
-    y_label: str = ""
-    colour_label: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Table:
     """Rows of text."""
 
@@ -44,4 +29,4 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-Picture = Grid | Heat | Table
+Picture = Grid | Table

@@ -17,7 +17,7 @@ from vitcli.core.inspect.maps import MapRequest, head_maps
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import NoMapError
 from vitcli.core.objectives.objective import Task
-from vitcli.core.objectives.pictures import Grid, Heat, Picture
+from vitcli.core.objectives.pictures import Grid, Picture
 from vitcli.core.spec import DataSpec
 from vitcli.core.torch_use import evaluating
 from vitcli.runner.data.arrays import rank_in_class
@@ -113,13 +113,8 @@ def fixed_pictures(task: Task, module: nn.Module, data: DataSet) -> tuple[dict[s
 
 def picture_sheet(picture: Picture) -> np.ndarray | None:
     """Return a picture as pixels (height, width, 3) uint8 with its row names; None for a table."""
-    if isinstance(picture, Grid):
-        cells = picture.cells.permute(0, 1, 3, 4, 2).cpu().numpy()
-    elif isinstance(picture, Heat):
-        maps = picture.cells.float().cpu().numpy()
-        shares = (maps - maps.min()) / max(float(np.ptp(maps)), 1e-12)
-        cells = matplotlib.colormaps[CMAP](shares, bytes=True)[..., :3]
-    else:
+    if not isinstance(picture, Grid):
         return None
+    cells = picture.cells.permute(0, 1, 3, 4, 2).cpu().numpy()
     names = picture.row_names or ("",) * len(cells)
     return arrange_rows(list(zip(names, cells, strict=True)), tile_size(*cells.shape[2:4]))
