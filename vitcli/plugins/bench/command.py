@@ -13,7 +13,7 @@ from vitcli.cli.options import Device, Format, Sets, group, output_option, with_
 from vitcli.cli.train import Name, Precision
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.files import make_output_folder, require_replaceable
-from vitcli.runner.report.report import STREAM, TERA, DataTable, Fact, Field, Report
+from vitcli.runner.report.report import TERA, DataTable, Fact, Field, Report
 
 if TYPE_CHECKING:
     from vitcli.plugins.bench.training import Workload
@@ -171,7 +171,7 @@ def workload(
 
 
 def report_of(result: dict[str, Any], files: Sequence[Path] = ()) -> Report:
-    rates = {"matmul_peak": TERA, "activation_traffic": STREAM, "copy_bandwidth": STREAM}
+    rates = {"matmul_peak": TERA}
     columns = {"rows": ["precision", "batch_size", "seconds", "images_per_second"]}
     columns["profile"] = ["share", "seconds", "calls", "operator"]
     facts = {name: Fact(name, value, metric=rates.get(name)) for name, value in result.items()}

@@ -15,13 +15,13 @@ import torch
 from torch.autograd import DeviceType
 
 from vitcli.core.data.batches import Batch, num_batches
-from vitcli.core.inspect.cost import activation_bytes, count_parameters
+from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.torch_use import autocast_to
 from vitcli.core.train.training import Step, Training
 from vitcli.runner.data.load import DataInfo, describe_data
 from vitcli.runner.evaluate.teacher import with_teacher
-from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
+from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.experiment.resolve import describe_spec, steps_per_epoch
 from vitcli.runner.machine.device import arithmetic, hardware, pick_device, pick_precision
@@ -117,12 +117,7 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
     else:  # of the process
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         memory *= 1 if sys.platform == "darwin" else 1024
-    abstract = encoder_of(work.spec, abstract_module(work.spec))
-    abstract.grad_checkpointing = work.spec.train.grad_checkpointing
     flops = count_operations(work.spec, next(work.batches())).step / batch
-    traffic = 2 * activation_bytes(abstract, work.image_shape)
-    if work.training.autocast is not None:
-        traffic //= 2
     step_seconds = median(times["step"])
     speed, peak = batch / step_seconds, matmul_peak(device, work.training.autocast)
     return {
@@ -143,8 +138,6 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
         "flops_per_second": flops * speed,
         "matmul_peak": peak,
         "matmul_share": flops * speed / peak,
-        "activation_traffic": traffic * speed,
-        "copy_bandwidth": copy_bandwidth(device),
         "peak_memory_bytes": memory,
         "compile_seconds": compiling,
         "first_step_seconds": first,
@@ -191,7 +184,6 @@ def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
     first = timed(step, work.device)
     times = turns({"data": step}, work.device, rounds=rounds, seconds=seconds)["data"]
     batch_seconds = median(times)
-    size = work.image_shape[0] * work.image_shape[1] * work.image_shape[2]
     return {
         "benchmark": "data",
         "setting": work.setting,
@@ -200,8 +192,6 @@ def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
         "images_per_second": batch / batch_seconds,
         "turns": [batch / value for value in times],
         "batch_seconds": batch_seconds,
-        "bytes_per_second": 4 * size * batch / batch_seconds,
-        "copy_bandwidth": copy_bandwidth(work.device),
         "first_batch_seconds": first,
     }
 
@@ -256,7 +246,6 @@ def costliest(averages: Iterable[Any], *, on_gpu: bool) -> list[dict[str, Any]]:
 
 PEAK_SECONDS = 0.5
 MATMUL_SIDE = {"cpu": 2048, "cuda": 8192}
-COPY_BYTES = {"cpu": 2**28, "cuda": 2**31}
 
 
 def now(device: torch.device) -> float:
@@ -300,20 +289,7 @@ def matmul_peak(device: torch.device, dtype: torch.dtype | None) -> float:
     side = MATMUL_SIDE.get(device.type, 4096)
     a = torch.randn(side, side, device=device, dtype=dtype or torch.float32)
     b = torch.randn_like(a)
-    return float(2 * side**3 / _fastest_seconds(lambda: a @ b, device))
-
-
-def copy_bandwidth(device: torch.device) -> float:
-    """Make several large copies; return the bytes per second, read plus written, of the fastest."""
-    count = COPY_BYTES.get(device.type, 2**29)
-    source = torch.ones(count, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    return 2 * count / _fastest_seconds(lambda: target.copy_(source), device)
-
-
-def _fastest_seconds(work: Callable[[], object], device: torch.device) -> float:
-    work()
-    times: list[float] = []
-    while len(times) < 5 or (sum(times) < PEAK_SECONDS and len(times) < 100):
-        times.append(timed(work, device))
-    return min(times)
+    times = [timed(lambda: a @ b, device)]
+    while len(times) < 6 or (sum(times[1:]) < PEAK_SECONDS and len(times) < 101):
+        times.append(timed(lambda: a @ b, device))
+    return 2 * side**3 / min(times)
