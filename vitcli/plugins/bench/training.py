@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -213,34 +214,19 @@ def profile(steps: Iterator[Any], device: torch.device, trace: Path) -> list[dic
 
 
 def costliest(averages: Iterable[Any], *, on_gpu: bool) -> list[dict[str, Any]]:
-    """Return the rows of ``profile`` from the averages of torch's profiler.
-
-    On a GPU, each kernel is recorded twice: by itself, and with the operator that started it. The
-    total is that of the kernels; the rows are the operators, or the kernels if a CUDA graph started
-    most of them.
-    """
-
-    def own_time(event: Any) -> float:
-        return float(event.self_device_time_total if on_gpu else event.self_cpu_time_total)
-
-    events, kernels = list[Any](), list[Any]()
-    for event in averages:
-        if event.device_type == DeviceType.CPU:
-            events.append(event)
-        elif not event.is_user_annotation:
-            kernels.append(event)
-    total = sum(map(own_time, kernels if on_gpu else events)) or 1.0
-    if on_gpu and sum(map(own_time, events)) < total / 2:
-        events = kernels
-    events.sort(key=own_time, reverse=True)
+    """Return the rows of ``profile`` from the averages of torch's profiler: kernels on a GPU."""
+    kind = DeviceType.CUDA if on_gpu else DeviceType.CPU
+    time_of = attrgetter("self_device_time_total" if on_gpu else "self_cpu_time_total")
+    events = [e for e in averages if e.device_type == kind and not e.is_user_annotation]
+    total = sum(map(time_of, events)) or 1.0
     return [
         {
             "operator": event.key,
-            "share": own_time(event) / total,
-            "seconds": own_time(event) / 1e6 / STEPS,
+            "share": time_of(event) / total,
+            "seconds": time_of(event) / 1e6 / STEPS,
             "calls": event.count / STEPS,
         }
-        for event in events[:10]
+        for event in sorted(events, key=time_of, reverse=True)[:10]
     ]
 
 
