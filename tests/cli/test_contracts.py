@@ -24,7 +24,7 @@ WRITING = {
     "export": ("export cifar10-pocket -o made/weights.safetensors", "made"),
     "page": ("runs page mine -o made/index.html", "made"),
     "bench": ("bench attention --lengths 8,16 -o made/growth.png", "made"),
-    "trace": ("bench data --trace -o made/trace.json", "made"),
+    "trace": ("bench train --trace -o made/trace.json", "made"),
 }
 
 
@@ -75,7 +75,7 @@ KEPT = {
     "export": "export cifar10-pocket -o export.safetensors",
     "card": "export cifar10-pocket --format card -o README.md",
     "growth": f"bench attention --lengths 8,16 --embed-dim 8 {BRIEF} -o growth.png",
-    "trace": f"bench data -s model.depth=1 -s train.batch_size=8 {BRIEF} --trace -o trace.json",
+    "trace": f"bench train -s model.depth=1 -s train.batch_size=8 {BRIEF} --trace -o trace.json",
     "sheet": "data info imagefolder:pictures -o sheet.png",
 }
 
