@@ -233,17 +233,17 @@ def test_the_page_has_every_topic_and_nothing_active_and_formulas_stay_safe():
 
 
 REFUSED = {
-    "has no attention": ResNet18Spec(**SIZES),
-    "its attention 'performer'": VitSpec(**SMALL, attention="performer"),
+    "family": ResNet18Spec(**SIZES),
+    "attention": VitSpec(**SMALL, attention="performer"),
     "no layers": VitSpec(**SMALL | {"depth": 0}),
-    "attn_mask_diagonal": VitSpec(**SMALL, attn_mask_diagonal=True),
+    "diagonal": VitSpec(**SMALL, attn_mask_diagonal=True),
     "one token": VitSpec(**SMALL | {"patch_size": 16}, pool="mean"),
 }
 
 
 @pytest.mark.parametrize("reason", REFUSED)
-def test_models_without_softmax_attention_are_refused_by_name(reason):
-    with pytest.raises(ConfigError, match=f"net: .*{reason}"):
+def test_models_without_softmax_attention_are_refused(reason):
+    with pytest.raises(ConfigError, match="net: only softmax attention"):
         check_model(build_model(REFUSED[reason]), "net")
 
 
