@@ -20,7 +20,7 @@ WRITING = {
     "train": ("train tiny.yaml", "runs"),
     "ablate": ("ablate --only no-ffn --seeds 0", "runs"),
     "attn-map": ("attn-map x.png -o maps/x.png", "maps"),
-    "explain": ("explain scale -o made/scale.txt", "made"),
+    "explain": ("explain scale -o made/scale.html", "made"),
     "export": ("export cifar10-pocket -o made/weights.safetensors", "made"),
     "page": ("runs page mine -o made/index.html", "made"),
     "bench": ("bench attention --lengths 8,16 -o made/growth.png", "made"),
@@ -70,7 +70,6 @@ def test_a_folder_that_cannot_be_written_to_suggests_another(command, monkeypatc
 BRIEF = "--rounds 1 --seconds 0"
 KEPT = {
     **{f"map.{kind}": f"attn-map x.png -o map.{kind}" for kind in get_args(FileFormat)},
-    "text": "explain patches -o patches.txt",
     "page": "explain patches -o page.html",
     "export": "export cifar10-pocket -o export.safetensors",
     "card": "export cifar10-pocket --format card -o README.md",
@@ -86,7 +85,7 @@ KEPT = {
     [
         *("map.png", "map.svg", "map.pdf", "map.npz", "map.json", "sheet"),
         *of("live", "map.html"),
-        *of("explain", "text", "page"),
+        *of("explain", "page"),
         *of("exports", "export", "card"),
         *of("bench", "growth", "trace"),
     ],
@@ -101,11 +100,6 @@ def test_a_command_replaces_only_a_file_of_its_own(command):
     file.unlink()
     for _ in range(2):
         assert vitcli(*words)[0] == 0
-
-
-@pytest.mark.plugin("explain")
-def test_a_text_is_not_named_as_a_picture(place):
-    assert vitcli("explain", "scale", "-o", "scale.jpg")[0] == 2
 
 
 NAMING = (

@@ -20,9 +20,8 @@ def test_an_older_checkpoint_of_a_run_of_ones_own_is_told_once(mapped_run):
     assert (out.count(told), talk.count(told)) == (0, 1)
 
 
-def test_the_page_and_the_text_are_written(here):
+def test_the_page_is_written(here):
     assert printed("explain", "average", "-o", "one.html") == "one.html\n"
     assert printed("explain", "average", "--format", "html") == "explain-average.html\n"
     assert Path("explain-average.html").read_bytes() == Path("one.html").read_bytes()
-    assert printed("explain", "average", "-o", "one.txt") == "one.txt\n"
-    assert Path("one.txt").read_text() == printed("explain", "average")
+    assert vitcli("explain", "average", "-o", "one.txt")[0] == 2
