@@ -17,16 +17,3 @@ class Grid:
     """Pixels (R, L, 3, H, W) uint8."""
     row_names: tuple[str, ...] = ()
     """Names of the R rows; empty if the rows have none."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """Rows of text."""
-
-    title: str
-    caption: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-Picture = Grid | Table

@@ -31,7 +31,7 @@ from vitcli.core.metrics.linear_probe import HELD_OUT
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.objectives.objective import Outputs, Task
-from vitcli.core.objectives.pictures import Grid, Picture
+from vitcli.core.objectives.pictures import Grid
 from vitcli.core.ops.backend import Gelu, Linear
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.plugins.views.spec import ViewsSpec
@@ -324,7 +324,7 @@ class ViewTask(Task):
         return {"knn_accuracy": score(outputs["logits"], outputs["labels"]).accuracy}
 
     @torch.inference_mode()
-    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
+    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Grid]:
         pixels = data.test.pixels[index]
         num, chans, *size = pixels.shape
         seed, shape = self.spec.seed, (size[0], size[1])

@@ -1,4 +1,4 @@
-"""Figures of what a task shows: images and tables.
+"""Figures of what a task shows.
 
 Axes: R rows, L columns, H W pixels.
 """
@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure
 
-from vitcli.core.objectives.pictures import Picture, Table
+from vitcli.core.objectives.pictures import Grid
 from vitcli.runner import figure_style as style
 from vitcli.runner.attn_map.training_pictures import fixed_pictures
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
@@ -17,10 +17,6 @@ from vitcli.runner.visualize.figure import RunFigure, source_of
 
 TILE = 0.95
 """Inches from one image to the next."""
-CELL_WIDTH = 2.6
-"""Largest width of a column of text in inches."""
-LINE = 0.15
-"""Inches from one line of text to the next."""
 
 
 def picture_figures(tested: TrainedRun) -> dict[str, RunFigure]:
@@ -40,9 +36,7 @@ def picture_figures(tested: TrainedRun) -> dict[str, RunFigure]:
     }
 
 
-def draw_picture(picture: Picture) -> Figure:
-    if isinstance(picture, Table):
-        return _draw_table(picture)
+def draw_picture(picture: Grid) -> Figure:
     cells = picture.cells.permute(0, 1, 3, 4, 2).cpu().numpy()
     rows, columns = cells.shape[:2]
     aspect = cells.shape[2] / cells.shape[3]
@@ -60,37 +54,4 @@ def draw_picture(picture: Picture) -> Figure:
     for axes, name in zip(grid[:, 0], picture.row_names, strict=False):
         label = style.wrap_text(one_line(name, 80), 1.2, 7.5, 3)
         axes.set_ylabel(label, fontsize=7.5, rotation=0, ha="right", va="center")
-    return figure
-
-
-def _draw_table(picture: Table) -> Figure:
-    lines = [
-        [style.wrap_text(one_line(cell, 300), CELL_WIDTH, style.SMALL_SIZE) for cell in row]
-        for row in (picture.head, *picture.rows)
-    ]
-    widths = [
-        0.25
-        + max(
-            style.text_width(line, style.SMALL_SIZE) for cell in column for line in cell.split("\n")
-        )
-        for column in zip(*lines, strict=True)
-    ]
-    heights = [LINE * max(1 + cell.count("\n") for cell in row) + 0.06 for row in lines]
-    width, height = max(sum(widths) + 0.2, 4.5), sum(heights) + 0.1
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_axis_off()
-    axes.set_xlim(0, width)
-    axes.set_ylim(height, 0)
-    top = 0.05
-    for number, (row, tall) in enumerate(zip(lines, heights, strict=True)):
-        left = 0.0
-        for cell, wide in zip(row, widths, strict=True):
-            weight = "normal" if number else "bold"
-            axes.text(
-                left, top, cell, fontsize=style.SMALL_SIZE, va="top", color=style.INK, weight=weight
-            )
-            left += wide
-        top += tall
-        axes.axhline(top - 0.04, color=style.FAINT if number else style.MUTED, linewidth=0.6)
     return figure
