@@ -94,7 +94,7 @@ def make_workload(
     return Workload(experiment.name, info, training)
 
 
-WARM_UP = 3
+WARM_UP = 4
 BATCHES = (1, 8, 64, 256)
 """Numbers of images of an inference."""
 Result = dict[str, Any]
@@ -107,7 +107,6 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
     compile_training(work.training, ignore_message)
     compiling = now(device) - began
     step, data = partial(next, work.steps()), partial(next, work.batches())
-    first = timed(step, device)
     for _ in range(WARM_UP):
         step()
     if device.type == "cuda":
@@ -141,7 +140,6 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
         "matmul_share": flops * speed / peak,
         "peak_memory_bytes": memory,
         "compile_seconds": compiling,
-        "first_step_seconds": first,
     }
 
 
@@ -182,7 +180,6 @@ def bench_inference(work: Workload, *, rounds: int, seconds: float) -> Result:
 def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
     batch = work.spec.train.batch_size
     step = partial(next, work.batches())
-    first = timed(step, work.device)
     times = turns({"data": step}, work.device, rounds=rounds, seconds=seconds)["data"]
     batch_seconds = median(times)
     return {
@@ -193,7 +190,6 @@ def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
         "images_per_second": batch / batch_seconds,
         "turns": [batch / value for value in times],
         "batch_seconds": batch_seconds,
-        "first_batch_seconds": first,
     }
 
 
