@@ -138,7 +138,7 @@ def attention(
     if output:
         rules.draw(result, output)
     cells = len(result["rows"]) * len(wanted)
-    missing = f"Empty cells exceeded {rules.MAX_SECONDS:g} s or the memory, or have no such kernel."
+    missing = f"Empty cells exceeded {rules.MAX_SECONDS:g} s or the memory."
     report = report_of({name: value for name, value in result.items() if name != "rows"})
     report = replace(
         report,
