@@ -10,7 +10,7 @@ from vitcli.core.metric import Metric
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.patch_embed import patchify
 from vitcli.core.objectives.objective import Outputs, Task
-from vitcli.core.objectives.pictures import Grid, Picture
+from vitcli.core.objectives.pictures import Grid
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import TASKS, ExperimentSpec, TaskSpec
 from vitcli.core.spec.task import TaskRow
@@ -56,7 +56,7 @@ class Denoise(Task):
         module.train(was_training)
         return {"error": torch.cat(found)}
 
-    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
+    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Grid]:
         clean = next(self.eval_batches(data.test[index]))["images"]
         noise = torch.randn(clean.shape, generator=keyed_generator("noise"))
         cells = torch.stack([self.to_pixels(part) for part in (clean, clean + noise)])

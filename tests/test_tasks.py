@@ -22,7 +22,6 @@ from tests.task_table import ADDED, NAMES, STEPS, TinyTask, row_of
 from vitcli.core.data.batches import Batch
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.objectives.objective import task_class
-from vitcli.core.objectives.pictures import Grid, Table
 from vitcli.core.spec import TASKS
 from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.runner.attn_map.explain import PAGES
@@ -192,16 +191,11 @@ def test_its_pictures_draw_no_random_numbers_and_are_on_the_page(task):
     for name, picture in found.items():
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name), "a file has this name"
         assert (bool(picture.title), picture.caption[-1]) == (True, ".")
-        if isinstance(picture, Table):
-            assert {len(row) for row in picture.rows} == {len(picture.head)}
-            assert picture == again[name]
-            continue
         rows, columns = picture.cells.shape[:2]
         assert len(picture.columns) == columns
         assert len(picture.row_names) in (0, rows)
         assert picture.cells.equal(again[name].cells)
-        if isinstance(picture, Grid):
-            assert (picture.cells.dtype, picture.cells.shape[2]) == (torch.uint8, 3)
+        assert (picture.cells.dtype, picture.cells.shape[2]) == (torch.uint8, 3)
     run = task.finished("run")
     (drawn,) = json.loads(vitcli(f"visualize {run} --what pictures --json"))["runs"]
     assert drawn["files"].keys() - {"numbers"} == found.keys()
@@ -226,7 +220,7 @@ def test_tensorboard_has_its_numbers_and_pictures(task):
     tags = {v.tag for e in LegacyEventFileLoader(str(file)).Load() for v in e.summary.value}
     made, data = objective(task)
     found = made.pictures(made.module.eval(), data, fixed_index(data.test))
-    assert {f"pictures/{name}" for name, p in found.items() if not isinstance(p, Table)} <= tags
+    assert {f"pictures/{name}" for name in found} <= tags
     assert {f"{name}/train" for name in task.row.reports} <= tags
     assert {f"{name}/test" for name in task.row.recorded} <= tags
     assert "attention" in tags

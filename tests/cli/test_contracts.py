@@ -20,11 +20,11 @@ WRITING = {
     "train": ("train tiny.yaml", "runs"),
     "ablate": ("ablate --only no-ffn --seeds 0", "runs"),
     "attn-map": ("attn-map x.png -o maps/x.png", "maps"),
-    "explain": ("explain scale -o made/scale.txt", "made"),
+    "explain": ("explain scale -o made/scale.html", "made"),
     "export": ("export cifar10-pocket -o made/weights.safetensors", "made"),
     "page": ("runs page mine -o made/index.html", "made"),
     "bench": ("bench attention --lengths 8,16 -o made/growth.png", "made"),
-    "trace": ("bench data --trace -o made/trace.json", "made"),
+    "trace": ("bench train --trace -o made/trace.json", "made"),
 }
 
 
@@ -70,12 +70,11 @@ def test_a_folder_that_cannot_be_written_to_suggests_another(command, monkeypatc
 BRIEF = "--rounds 1 --seconds 0"
 KEPT = {
     **{f"map.{kind}": f"attn-map x.png -o map.{kind}" for kind in get_args(FileFormat)},
-    "text": "explain patches -o patches.txt",
     "page": "explain patches -o page.html",
     "export": "export cifar10-pocket -o export.safetensors",
     "card": "export cifar10-pocket --format card -o README.md",
     "growth": f"bench attention --lengths 8,16 --embed-dim 8 {BRIEF} -o growth.png",
-    "trace": f"bench data -s model.depth=1 -s train.batch_size=8 {BRIEF} --trace -o trace.json",
+    "trace": f"bench train -s model.depth=1 -s train.batch_size=8 {BRIEF} --trace -o trace.json",
     "sheet": "data info imagefolder:pictures -o sheet.png",
 }
 
@@ -86,7 +85,7 @@ KEPT = {
     [
         *("map.png", "map.svg", "map.pdf", "map.npz", "map.json", "sheet"),
         *of("live", "map.html"),
-        *of("explain", "text", "page"),
+        *of("explain", "page"),
         *of("exports", "export", "card"),
         *of("bench", "growth", "trace"),
     ],

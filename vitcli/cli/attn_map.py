@@ -13,7 +13,7 @@ from typer import Option
 from vitcli.cli import options as shared
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import Rare, output_option, with_code, with_example
+from vitcli.cli.options import Rare, exclude, output_option, with_code, with_example
 from vitcli.runner.errors import ConfigError, InputError, summarize_failures
 from vitcli.runner.files import commit, make_output_folder, require_replaceable
 from vitcli.runner.report.report import DataTable, Report
@@ -98,6 +98,9 @@ def attn_map(
 
     run, images = run_and_pictures("attn-map", [run, *(pictures or ())])
     kind = format_of(form, output)
+    chosen = {"--method": method, "--head": head, "--query": query, "--class": about}
+    for option, value in (chosen | {"--smooth": smooth}).items():
+        exclude({"--format html": kind == "html", option: value or None})
     layers = parse_numbers("--layer", layer)
     notes: list[str] = []
     explainer = Explainer(
@@ -152,8 +155,6 @@ def encoder(
             map_metadata(explanation) | {"maps": explanation.maps.tolist()}, indent=1
         ).encode()
     if form == "html":
-        if smooth:
-            raise ConfigError("--format html shows the patches as they are; leave out --smooth")
         return page_writer("explorer", explainer, all_layers=all_layers)
     from vitcli.runner.attn_map.overlay import draw
 

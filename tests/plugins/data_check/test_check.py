@@ -385,7 +385,7 @@ def test_a_check_reads_the_corrections_and_groups_that_are_typed_or_of_the_run(f
     Path("c.csv").write_text(f"file,label\ntrain/{made}")
     (flawed / "train" / "alt" / "damaged.jpg").unlink()
     found = check(flawed, *typed, "--leave-out", "all.csv", code=6)
-    assert found["notes"][-1].startswith("13 groups: 'train0' (2 pictures), 'train10' (2 pictures)")
+    assert found["notes"][-1] == "13 groups; the largest is 'train0' with 2 pictures"
     assert not [row for row in found["pairs"] if row["kind"] == "twins"]
     assert {row["class"]: row["train"] for row in found["classes"]} == {"alt": 7, "neu": 6}
     assert made in Path("all.csv").read_text()

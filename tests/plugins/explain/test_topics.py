@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose
 from PIL import Image
 from scipy.special import entr, softmax
 
-from tests.cli.commands import printed
+from tests.cli.commands import printed, vitcli
 from tests.plugins.explain.made_up import SIZES, SMALL, bundled, lessons, make_subject
 from vitcli.cli.main import app
 from vitcli.core.data.augment import normalize
@@ -235,17 +235,17 @@ def test_the_page_has_every_topic_and_nothing_active_and_formulas_stay_safe():
 
 
 REFUSED = {
-    "has no attention": ResNet18Spec(**SIZES),
-    "its attention 'performer'": VitSpec(**SMALL, attention="performer"),
+    "family": ResNet18Spec(**SIZES),
+    "attention": VitSpec(**SMALL, attention="performer"),
     "no layers": VitSpec(**SMALL | {"depth": 0}),
-    "attn_mask_diagonal": VitSpec(**SMALL, attn_mask_diagonal=True),
+    "diagonal": VitSpec(**SMALL, attn_mask_diagonal=True),
     "one token": VitSpec(**SMALL | {"patch_size": 16}, pool="mean"),
 }
 
 
 @pytest.mark.parametrize("reason", REFUSED)
-def test_models_without_softmax_attention_are_refused_by_name(reason):
-    with pytest.raises(ConfigError, match=f"net: .*{reason}"):
+def test_models_without_softmax_attention_are_refused(reason):
+    with pytest.raises(ConfigError, match="net: only softmax attention"):
         check_model(build_model(REFUSED[reason]), "net")
 
 
@@ -262,9 +262,8 @@ def test_a_picture_is_fitted_as_in_the_training(tmp_path, monkeypatch):
     assert (seen.amax(1) > 0).sum() == 16, "bars above and below"
 
 
-def test_the_page_and_the_text_are_written(here):
+def test_the_page_is_written(here):
     assert printed("explain", "average", "-o", "one.html") == "one.html\n"
     assert printed("explain", "average", "--format", "html") == "explain-average.html\n"
     assert Path("explain-average.html").read_bytes() == Path("one.html").read_bytes()
-    assert printed("explain", "average", "-o", "one.txt") == "one.txt\n"
-    assert Path("one.txt").read_text() == printed("explain", "average")
+    assert vitcli("explain", "average", "-o", "one.txt")[0] == 2

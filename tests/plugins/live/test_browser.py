@@ -20,7 +20,7 @@ from tests.plugins.live.scenes import (
     text,
     values,
 )
-from vitcli.plugins.live.page import Opening, page
+from vitcli.plugins.live.page import page
 
 pytestmark = pytest.mark.browser
 
@@ -87,9 +87,10 @@ def test_keys_choose_patch_layer_and_head(visit, scene):
 
 
 def test_play_goes_through_the_layers_and_stops(visit, scene):
-    shown = visit(page([scene], Opening(layer=1)))
+    shown = visit(page([scene]))
     is_pressed = "document.querySelector('.play').getAttribute('aria-pressed')"
-    shown.press(" ")
+    for key in ("[", "[", " "):
+        shown.press(key)
     assert (state(shown)["layer"], shown.evaluate(is_pressed)) == ("1", "true")
     shown.wait("document.querySelector('.explorer').dataset.layer === '3'")
     assert shown.evaluate(is_pressed) == "false"
@@ -116,7 +117,9 @@ def test_edges_are_the_strongest_of_all_patches(visit, scene):
     count = 5
     with_self_attention = (scene.attention + np.eye(scene.attention.shape[-1])) / 2
     scene = replace(scene, attention=with_self_attention)
-    shown = visit(page([scene], Opening(layer=3, head=1)))
+    shown = visit(page([scene]))
+    for key in "1ee":
+        shown.press(key)
     before = colour_at(shown, *place(shown, scene, 0, 0))
     shown.press("e")
     shown.evaluate(
@@ -150,7 +153,9 @@ def test_without_cls_the_read_out_is_a_query_of_its_own(visit):
 def test_several_pictures_are_chosen_by_their_thumbnails(visit):
     model, other = make_model(), make_model(depth=2, num_heads=2, img_size=(16, 32))
     scenes = [scene_of(model), scene_of(other, name="y.png", box=(0, 0, 50, 100))]
-    shown = visit(page(scenes, Opening(layer=3, head=3, query=(7, 7))))
+    shown = visit(page(scenes))
+    shown.press("3")
+    shown.click(*place(shown, scenes[0], 7, 7))
     close_to(values(shown), scenes[0].attention[2, 2, -1])
     shown.click(*middle(shown, ".picture:nth-child(2)"))
     shown.wait("document.querySelector('.explorer').dataset.scene === '1'")

@@ -13,22 +13,11 @@ def explorer(*words: object) -> dict:
     return parse(Path("x.html").read_bytes()).data
 
 
-OPENING = {"layer": 2, "head": None, "rollout": False, "query": None}
-
-
 @pytest.mark.parametrize(
-    ("words", "changes", "layers"),
-    [
-        ([], {}, [1, 2]),
-        (["--method", "rollout"], {"rollout": True}, [1, 2]),
-        (["--head", "2"], {"head": 2}, [1, 2]),
-        (["--layer", "2,1"], {"layer": 1}, [2, 1]),
-        (["--query", "0.9,0.1"], {"query": [0, 1]}, [1, 2]),
-    ],
+    ("words", "layers"), [([], [1, 2]), (["--layer", "2,1"], [2, 1])], ids=["all", "named"]
 )
-def test_the_explorer_opens_with_the_requested_view(mapped_run, words, changes, layers):
+def test_the_explorer_has_the_requested_layers(mapped_run, words, layers):
     data = explorer(mapped_run, save_picture("x.png", (20, 12)), *words)
-    assert data["opening"] == OPENING | changes
     assert data["scenes"][0]["layers"] == layers
     assert data["scenes"][0]["box"] == pytest.approx([0.2, 0, 0.6, 1])
 
@@ -40,11 +29,6 @@ def test_every_picture_gets_a_page(mapped_run):
     assert files == found["files"] == ["a-explorer.html", "b-explorer.html"]
     data = parse(Path(files[1]).read_bytes()).data
     assert [scene["name"] for scene in data["scenes"]] == ["b.png"]
-
-
-def test_without_cls_the_page_opens_with_a_map_without_a_class(copy_of_run, here):
-    run = copy_of_run(here / "run", {"train.epochs": 1})
-    assert explorer(run, save_picture("x.png", (8, 8)))["opening"]["rollout"]
 
 
 def test_runs_share_the_script_of_a_page_and_each_has_its_pictures(copy_of_run):

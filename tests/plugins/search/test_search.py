@@ -333,22 +333,20 @@ def test_a_damaged_journal_is_refused(made):
 
 
 @pytest.mark.parametrize(
-    ("space", "changes", "told"),
+    ("space", "changes"),
     [
-        (SPACE.replace("}", ", optim.lr: [0.1, 0.2]}"), {}, "edit of optim.lr;"),
-        (SPACE.replace("4", "5"), {}, "search.space"),
-        (SPACE, {"optim.lr": 0.5}, "edit of optim.lr;"),
+        (SPACE.replace("}", ", optim.lr: [0.1, 0.2]}"), {}),
+        (SPACE.replace("4", "5"), {}),
+        (SPACE, {"optim.lr": 0.5}),
     ],
 )
-def test_the_status_of_an_edited_search_says_what_was_edited_and_writes_nothing(
-    made, space, changes, told
-):
+def test_the_status_of_an_edited_search_is_refused_and_writes_nothing(made, space, changes):
     search_all(trials=2)
     before = (ROOT / JOURNAL).read_bytes()
     found = Trials(load_search("made.yaml"), ROOT, Options(), writes=False)
     assert len(found.asked()) == 2
     edited = load_search(write_search(space=space), changes)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match="another space"):
         Trials(edited, ROOT, Options(), writes=False)
     assert (ROOT / JOURNAL).read_bytes() == before
 

@@ -249,11 +249,11 @@ def test_the_unit_holds_for_the_whole_file(column, scores, choices, stored, show
 
 
 LOWER = "loss eval_loss val/loss Val~Loss metrics.loss err error_rate Top-1~error nll mse RMSE"
-LOWER += " dice_loss nll_loss min_val_loss RMSE~(cm) mae~[\u00b0C]"
+LOWER += " dice_loss nll_loss min_val_loss"
 HIGHER = "accuracy val/acc acc@1 top-1-acc best_acc Accuracy~(%) f1 auroc mAP mIoU R2 reward score"
 HIGHER += " accuracy_percent acc_pct acc_fraction AUC-ROC pr_auc max_val_acc macro~avg~f1-score"
 ASKED = "x accuracy_drop neg_accuracy 1-acc -loss test/1~-~accuracy inverse_mse rank time seed_loss"
-ASKED += " reward~(s) accuracy~(loss) RMSE~(negated) max"
+ASKED += " reward~(s) accuracy~(loss) RMSE~(negated) RMSE~(cm) mae~[\u00b0C] max"
 
 
 @pytest.mark.parametrize(("names", "expected"), [(LOWER, False), (HIGHER, True), (ASKED, None)])

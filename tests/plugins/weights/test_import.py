@@ -152,7 +152,6 @@ CHECKPOINTS: dict[str, Callable[[State, State], Any]] = {
     "no average": lambda raw, ema: {"model": ema, "ema": {"decay": 0.9}, "args": OPTIONS},
     "metrics": lambda raw, ema: {"state_dict": OTHERS | prefixed("model.", ema), "loops": {}},
     "swa": lambda raw, ema: {"model": raw, "model_swa": ema},
-    "best": lambda raw, ema: {"best_state": raw, "net": ema, "optim": {"exp_avg": raw}},
     "only the best": lambda raw, ema: {"best_state": ema, "epoch": 3, "optim": MOMENTS},
     "lightning": lambda raw, ema: {
         "state_dict": prefixed("model.", raw) | prefixed("ema_model.module.", ema),
@@ -172,7 +171,6 @@ NOTES = {
     "ema": ("ema.model.*", "model.*"),
     "dino": ("teacher.backbone.*", "student.module.backbone.*"),
     "swa": ("model_swa.*", "model.*"),
-    "best": ("net.*", "best_state.*, optim.exp_avg.*"),
     "lightning": ("state_dict.ema_model.module.*", "state_dict.model.*"),
     "AveragedModel": ("averaged_model.module.*", "model.*"),
 }
@@ -193,7 +191,7 @@ def test_averaged_weights_of_a_checkpoint_are_read_and_those_left_out_are_named(
 def test_tensors_that_the_model_cannot_have_are_refused(tiny, here):
     state = theirs().state_dict()
     wrong = [{"head.bias": torch.ones(2).char()}, {"head.bias": torch.tensor([1e300, 0]).double()}]
-    for given in (*(state | w for w in wrong), prefixed("a.", state) | prefixed("b.", state)):
+    for given in (*(state | w for w in wrong), {"best_state": state, "net": state}):
         torch.save(given, "vit.pt")
         said(4, "import", "vit.pt", tiny, "-o", "mine", *FIELDS)
         assert not Path("mine").exists()

@@ -20,14 +20,12 @@ from vitcli.core.data.augment import normalize
 from vitcli.core.data.source import Images
 from vitcli.core.inspect.maps import head_maps
 from vitcli.core.objectives.objective import Task
-from vitcli.core.objectives.pictures import Heat
 from vitcli.core.spec import TASKS, DataSpec
 from vitcli.runner.attn_map import training_pictures
 from vitcli.runner.attn_map.training_pictures import (
     attention_strip,
     fixed_pictures,
     mean_maps,
-    picture_sheet,
     weight_bytes,
 )
 from vitcli.runner.data.contact_sheet import GAP, MARGIN
@@ -158,13 +156,3 @@ def test_the_mode_of_each_part_is_restored():
     assert fixed_pictures(SimpleNamespace(pictures=look), module, data) == ({}, 2)
     assert modes == [False] * 3
     assert [part.training for part in module.modules()] == [True, True, False]
-
-
-def test_the_maps_of_a_sheet_share_one_scale():
-    cells = torch.zeros(1, 2, 8, 8)
-    cells[0, 0, 0, 0], cells[0, 1, 7, 7] = 4.0, -2.0
-    options = {"title": "Title", "caption": "Caption.", "columns": ("a", "b")}
-    sheet = picture_sheet(Heat(**options, cells=cells))
-    assert sheet[GAP + 2, MARGIN + 2].tolist() == [253, 231, 36], "viridis' yellow"
-    assert sheet[GAP + 61, MARGIN + 70 + 61].tolist() == [68, 1, 84], "viridis' purple"
-    assert np.isfinite(picture_sheet(Heat(**options, cells=torch.ones(1, 2, 8, 8)))).all()

@@ -29,7 +29,7 @@ from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.data.stored import StoredPixels
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.objectives.pictures import Picture
+from vitcli.core.objectives.pictures import Grid
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.torch_use import evaluating, pinned
 from vitcli.plugin import load_target
@@ -197,7 +197,7 @@ class Task(ABC):
                 on_images(done)
         return torch.cat(found)
 
-    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
+    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Grid]:
         """Return what the module, in eval mode, does with the test images at ``index``, by name."""
         return {}
 

@@ -17,31 +17,3 @@ class Grid:
     """Pixels (R, L, 3, H, W) uint8."""
     row_names: tuple[str, ...] = ()
     """Names of the R rows; empty if the rows have none."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Heat:
-    """Maps of numbers in rows and columns, such as spectrograms."""
-
-    title: str
-    caption: str
-    columns: tuple[str, ...]
-    cells: Tensor
-    """Numbers (R, L, H, W); row 0 of a map is at its top."""
-    row_names: tuple[str, ...] = ()
-    x_label: str = ""
-    y_label: str = ""
-    colour_label: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """Rows of text."""
-
-    title: str
-    caption: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-Picture = Grid | Heat | Table

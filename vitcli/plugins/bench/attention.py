@@ -23,7 +23,6 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from vitcli.core.models.layers import make_part
 from vitcli.core.nn.attention import TokenShape
-from vitcli.core.ops.native.amx.backend import fits_attention
 from vitcli.core.spec import VitSpec
 from vitcli.core.spec.slots import ATTENTIONS, UNSTATED
 from vitcli.core.torch_use import autocast_to
@@ -33,7 +32,6 @@ from vitcli.runner.figure_style import METADATA, MUTED, encode
 from vitcli.runner.files import commit, make_output_folder, require_replaceable
 from vitcli.runner.limits import available_memory
 from vitcli.runner.machine import device as machine
-from vitcli.runner.machine.kernels import BACKENDS, NoKernelsError
 from vitcli.runner.machine.resources import resource_errors
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -44,7 +42,7 @@ NUM_MATRICES = 4
 UNSTATED_PEAK = 8
 """Peak memory of a rule that does not state its growth, divided by what it keeps for backward."""
 MIN_FITTED_TOKENS = 512
-KERNELS = ("plain", "fused", "native")
+KERNELS = ("plain", "fused")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,11 +125,7 @@ def _measure_points(
             largest = NUM_MATRICES * 4 * setting.batch_size * setting.num_heads
         if not fits(largest * tokens**2, device):
             return
-        forward = _make_native_pass(tokens, setting) if kernels == "native" else None
-        if kernels != "native":
-            forward = _make_torch_pass(attention, kernels == "fused", tokens, setting)
-        if forward is None:
-            return
+        forward = _make_pass(attention, kernels == "fused", tokens, setting)
 
         def work(forward: Callable[[], Tensor] = forward) -> None:
             with autocast_to(device, autocast):
@@ -151,9 +145,7 @@ def _measure_points(
         yield {"tokens": tokens, "seconds": median(times["pass"]), "kept_bytes": kept}
 
 
-def _make_torch_pass(
-    attention: str, fused: bool, tokens: int, setting: Setting
-) -> Callable[[], Tensor]:
+def _make_pass(attention: str, fused: bool, tokens: int, setting: Setting) -> Callable[[], Tensor]:
     width, heads = setting.embed_dim, setting.num_heads
     spec = VitSpec(attention=attention, embed_dim=width, num_heads=heads)
     height = next(side for side in range(math.isqrt(tokens), 0, -1) if tokens % side == 0)
@@ -167,22 +159,6 @@ def _make_torch_pass(
         torch.randn(size, device=setting.device, dtype=dtype, requires_grad=True) for _ in range(3)
     )
     return lambda: rule(q, k, v)
-
-
-def _make_native_pass(tokens: int, setting: Setting) -> Callable[[], Tensor] | None:
-    """Return a forward pass of the native kernel, or None if it does not support the setting."""
-    is_bf16 = setting.device.type == "cpu" and setting.autocast is torch.bfloat16
-    heads = setting.num_heads
-    if not (is_bf16 and machine.has_amx() and fits_attention(tokens, heads, setting.embed_dim)):
-        return None
-    try:
-        backend = BACKENDS["amx"]()
-    except NoKernelsError:
-        return None
-    size = (setting.batch_size, tokens, 3 * setting.embed_dim)
-    qkv = torch.randn(size, dtype=torch.bfloat16, requires_grad=True)
-    scale = setting.head_dim**-0.5
-    return lambda: backend.attention(qkv, heads, scale, None, False)
 
 
 def fits(count: float, device: torch.device) -> bool:
@@ -232,8 +208,6 @@ RULE_MARKERS = "oosD^vPX"
 
 The colours are not those of ``PALETTE``, which would change published figures. The markers differ
 too, for readers without colours."""
-KERNEL_LINES = {"fused": ("s", "--"), "native": ("D", ":")}
-"""Marker and line of the kernels other than the plain one."""
 
 SOFTWARE = "vitcli bench attention"
 
@@ -268,7 +242,7 @@ def _draw_panel(
     for row in rows:
         place = [*dict.fromkeys(names)].index(row["attention"]) % len(RULE_MARKERS)
         colour, own = RULE_COLOURS[place], RULE_MARKERS[place]
-        marker, line = KERNEL_LINES.get(row["kernels"], (own, "-"))
+        marker, line = ("s", "--") if row["kernels"] == "fused" else (own, "-")
         is_alone = names.count(row["attention"]) == 1
         name = row["attention"] + ("" if is_alone else f", {row['kernels']}")
         grows = f"  N^{row[exponent][0]:.2f}" if row[exponent] else ""

@@ -13,7 +13,7 @@ from vitcli.cli.options import Device, Format, Sets, group, output_option, with_
 from vitcli.cli.train import Name, Precision
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.files import make_output_folder, require_replaceable
-from vitcli.runner.report.report import STREAM, TERA, DataTable, Fact, Field, Report
+from vitcli.runner.report.report import TERA, DataTable, Fact, Field, Report
 
 if TYPE_CHECKING:
     from vitcli.plugins.bench.training import Workload
@@ -50,7 +50,10 @@ def train(
     """Measure training steps: speed, memory, share of peak FLOP/s."""
     from vitcli.plugins.bench.training import bench_training, profile
 
-    work = workload(experiment, sets, device, precision, output if trace else None)
+    if trace:
+        require_replaceable(output, "trace", b'"traceEvents"')
+        make_output_folder(output.parent)
+    work = workload(experiment, sets, device, precision)
     from vitcli.runner.train.build import settings
 
     with settings(work.training):
@@ -68,18 +71,13 @@ def data(
     device: Device = "auto",
     rounds: Rounds = 5,
     seconds: Seconds = 1.0,
-    trace: Trace = False,
-    output: Output = Path("trace.json"),
     form: Format = "text",
 ) -> None:
     """Measure the input pipeline: order, augmentation, batches."""
-    from vitcli.plugins.bench.training import bench_data, profile
+    from vitcli.plugins.bench.training import bench_data
 
-    work = workload(experiment, sets, device, None, output if trace else None)
-    result = bench_data(work, rounds=rounds, seconds=seconds)
-    if trace:
-        result["profile"] = profile(work.batches(), work.device, output)
-    emit_report(report_of(result, [output] if trace else []), form)
+    work = workload(experiment, sets, device, None)
+    emit_report(report_of(bench_data(work, rounds=rounds, seconds=seconds)), form)
 
 
 @commands.command(example="vitcli bench inference")
@@ -140,7 +138,7 @@ def attention(
     if output:
         rules.draw(result, output)
     cells = len(result["rows"]) * len(wanted)
-    missing = f"Empty cells exceeded {rules.MAX_SECONDS:g} s or the memory, or have no such kernel."
+    missing = f"Empty cells exceeded {rules.MAX_SECONDS:g} s or the memory."
     report = report_of({name: value for name, value in result.items() if name != "rows"})
     report = replace(
         report,
@@ -156,14 +154,10 @@ def workload(
     sets: list[str] | None,
     device: str,
     precision: str | None,
-    trace: Path | None = None,
 ) -> "Workload":
     from vitcli.plugins.bench.training import make_workload
     from vitcli.runner.machine.device import warn_if_emulated
 
-    if trace:
-        require_replaceable(trace, "trace", b'"traceEvents"')
-        make_output_folder(trace.parent)
     changes, options = collect_changes(sets, {"train.precision": precision})
     chosen = load_changed(experiment or "quickstart", changes, options)
     warn_if_emulated(chosen.spec.train.precision, device, say)
@@ -171,7 +165,7 @@ def workload(
 
 
 def report_of(result: dict[str, Any], files: Sequence[Path] = ()) -> Report:
-    rates = {"matmul_peak": TERA, "activation_traffic": STREAM, "copy_bandwidth": STREAM}
+    rates = {"matmul_peak": TERA}
     columns = {"rows": ["precision", "batch_size", "seconds", "images_per_second"]}
     columns["profile"] = ["share", "seconds", "calls", "operator"]
     facts = {name: Fact(name, value, metric=rates.get(name)) for name, value in result.items()}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,13 +16,13 @@ import torch
 from torch.autograd import DeviceType
 
 from vitcli.core.data.batches import Batch, num_batches
-from vitcli.core.inspect.cost import activation_bytes, count_parameters
+from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.torch_use import autocast_to
 from vitcli.core.train.training import Step, Training
 from vitcli.runner.data.load import DataInfo, describe_data
 from vitcli.runner.evaluate.teacher import with_teacher
-from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
+from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.experiment.resolve import describe_spec, steps_per_epoch
 from vitcli.runner.machine.device import arithmetic, hardware, pick_device, pick_precision
@@ -93,7 +94,7 @@ def make_workload(
     return Workload(experiment.name, info, training)
 
 
-WARM_UP = 3
+WARM_UP = 4
 BATCHES = (1, 8, 64, 256)
 """Numbers of images of an inference."""
 Result = dict[str, Any]
@@ -106,7 +107,6 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
     compile_training(work.training, ignore_message)
     compiling = now(device) - began
     step, data = partial(next, work.steps()), partial(next, work.batches())
-    first = timed(step, device)
     for _ in range(WARM_UP):
         step()
     if device.type == "cuda":
@@ -117,12 +117,7 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
     else:  # of the process
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         memory *= 1 if sys.platform == "darwin" else 1024
-    abstract = encoder_of(work.spec, abstract_module(work.spec))
-    abstract.grad_checkpointing = work.spec.train.grad_checkpointing
     flops = count_operations(work.spec, next(work.batches())).step / batch
-    traffic = 2 * activation_bytes(abstract, work.image_shape)
-    if work.training.autocast is not None:
-        traffic //= 2
     step_seconds = median(times["step"])
     speed, peak = batch / step_seconds, matmul_peak(device, work.training.autocast)
     return {
@@ -143,11 +138,8 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
         "flops_per_second": flops * speed,
         "matmul_peak": peak,
         "matmul_share": flops * speed / peak,
-        "activation_traffic": traffic * speed,
-        "copy_bandwidth": copy_bandwidth(device),
         "peak_memory_bytes": memory,
         "compile_seconds": compiling,
-        "first_step_seconds": first,
     }
 
 
@@ -188,10 +180,8 @@ def bench_inference(work: Workload, *, rounds: int, seconds: float) -> Result:
 def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
     batch = work.spec.train.batch_size
     step = partial(next, work.batches())
-    first = timed(step, work.device)
     times = turns({"data": step}, work.device, rounds=rounds, seconds=seconds)["data"]
     batch_seconds = median(times)
-    size = work.image_shape[0] * work.image_shape[1] * work.image_shape[2]
     return {
         "benchmark": "data",
         "setting": work.setting,
@@ -200,9 +190,6 @@ def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
         "images_per_second": batch / batch_seconds,
         "turns": [batch / value for value in times],
         "batch_seconds": batch_seconds,
-        "bytes_per_second": 4 * size * batch / batch_seconds,
-        "copy_bandwidth": copy_bandwidth(work.device),
-        "first_batch_seconds": first,
     }
 
 
@@ -223,40 +210,24 @@ def profile(steps: Iterator[Any], device: torch.device, trace: Path) -> list[dic
 
 
 def costliest(averages: Iterable[Any], *, on_gpu: bool) -> list[dict[str, Any]]:
-    """Return the rows of ``profile`` from the averages of torch's profiler.
-
-    On a GPU, each kernel is recorded twice: by itself, and with the operator that started it. The
-    total is that of the kernels; the rows are the operators, or the kernels if a CUDA graph started
-    most of them.
-    """
-
-    def own_time(event: Any) -> float:
-        return float(event.self_device_time_total if on_gpu else event.self_cpu_time_total)
-
-    events, kernels = list[Any](), list[Any]()
-    for event in averages:
-        if event.device_type == DeviceType.CPU:
-            events.append(event)
-        elif not event.is_user_annotation:
-            kernels.append(event)
-    total = sum(map(own_time, kernels if on_gpu else events)) or 1.0
-    if on_gpu and sum(map(own_time, events)) < total / 2:
-        events = kernels
-    events.sort(key=own_time, reverse=True)
+    """Return the rows of ``profile`` from the averages of torch's profiler: kernels on a GPU."""
+    kind = DeviceType.CUDA if on_gpu else DeviceType.CPU
+    time_of = attrgetter("self_device_time_total" if on_gpu else "self_cpu_time_total")
+    events = [e for e in averages if e.device_type == kind and not e.is_user_annotation]
+    total = sum(map(time_of, events)) or 1.0
     return [
         {
             "operator": event.key,
-            "share": own_time(event) / total,
-            "seconds": own_time(event) / 1e6 / STEPS,
+            "share": time_of(event) / total,
+            "seconds": time_of(event) / 1e6 / STEPS,
             "calls": event.count / STEPS,
         }
-        for event in events[:10]
+        for event in sorted(events, key=time_of, reverse=True)[:10]
     ]
 
 
 PEAK_SECONDS = 0.5
 MATMUL_SIDE = {"cpu": 2048, "cuda": 8192}
-COPY_BYTES = {"cpu": 2**28, "cuda": 2**31}
 
 
 def now(device: torch.device) -> float:
@@ -300,20 +271,7 @@ def matmul_peak(device: torch.device, dtype: torch.dtype | None) -> float:
     side = MATMUL_SIDE.get(device.type, 4096)
     a = torch.randn(side, side, device=device, dtype=dtype or torch.float32)
     b = torch.randn_like(a)
-    return float(2 * side**3 / _fastest_seconds(lambda: a @ b, device))
-
-
-def copy_bandwidth(device: torch.device) -> float:
-    """Make several large copies; return the bytes per second, read plus written, of the fastest."""
-    count = COPY_BYTES.get(device.type, 2**29)
-    source = torch.ones(count, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    return 2 * count / _fastest_seconds(lambda: target.copy_(source), device)
-
-
-def _fastest_seconds(work: Callable[[], object], device: torch.device) -> float:
-    work()
-    times: list[float] = []
-    while len(times) < 5 or (sum(times) < PEAK_SECONDS and len(times) < 100):
-        times.append(timed(work, device))
-    return min(times)
+    times = [timed(lambda: a @ b, device)]
+    while len(times) < 6 or (sum(times[1:]) < PEAK_SECONDS and len(times) < 101):
+        times.append(timed(lambda: a @ b, device))
+    return 2 * side**3 / min(times)

@@ -18,7 +18,7 @@ from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images, evenly_spaced
 from vitcli.core.metrics.classification import accuracy
 from vitcli.core.objectives.objective import Outputs, Task
-from vitcli.core.objectives.pictures import Grid, Picture, Table
+from vitcli.core.objectives.pictures import Grid
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.ranks import gather
 from vitcli.core.spec import ExperimentSpec
@@ -69,7 +69,7 @@ TEXTS_AT_ONCE = 512
 RECALLS = (1, 5, 10)
 GALLERY = 500
 """Number of test images among which a caption finds its images."""
-SHOWN_CAPTIONS, SHOWN_IMAGES, BEST = 6, 6, 3
+SHOWN_CAPTIONS, SHOWN_IMAGES = 6, 6
 
 
 class ContrastiveTask(Task):
@@ -296,23 +296,14 @@ class ContrastiveTask(Task):
         return outputs
 
     @torch.inference_mode()
-    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
-        asked = data.test[index.to(data.test.labels.device)]
-        gallery = evenly_spaced(data.test, GALLERY)
-        drawn, texts = self.captions_of(gallery)
-        first, _ = distinct(drawn.caption)
-        vectors = self.embed_tokens(module, drawn.tokens[first])
-        names = [texts[number] for number in drawn.caption[first].tolist()]
-        own, known = self.captions_of(asked)
-        found = self.embed_images(module, asked) @ vectors.mT
-        said = [known[number] for number in own.caption.tolist()]
+    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Grid]:
+        own, known = self.captions_of(data.test[index.to(data.test.labels.device)])
         shown = distinct(own.caption)[0].sort().values[:SHOWN_CAPTIONS]
+        said = [known[number] for number in own.caption[shown].tolist()]
+        gallery = evenly_spaced(data.test, GALLERY)
         queries = self.embed_tokens(module, own.tokens[shown])
         images = queries @ self.embed_images(module, gallery).mT
-        return {
-            "captions": caption_table(index, said, names, found),
-            "retrieval": image_grid(gallery.pixels[:], [said[i] for i in shown.tolist()], images),
-        }
+        return {"retrieval": image_grid(gallery.pixels[:], said, images)}
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
         """Return zero-shot accuracies, recall of retrieval and the levels, as shares.
@@ -409,25 +400,6 @@ def unseen_accuracies(
             "l2_accuracy_among_all": accuracy(logits[is_unseen], labels[is_unseen]),
         }
     return measured
-
-
-def caption_table(index: Tensor, own: Sequence[str], texts: Sequence[str], found: Tensor) -> Table:
-    """Return the most similar of U captions for the images ``index``: (n,), (n, U) similarities."""
-    values, places = found.float().topk(min(BEST, len(texts)), dim=1)
-    rows = []
-    for image, text, best, where in zip(
-        index.tolist(), own, values.tolist(), places.tolist(), strict=True
-    ):
-        cells = [f"{texts[j]} ({value:.2f})" for value, j in zip(best, where, strict=True)]
-        rows.append((str(image), text, *cells))
-    heads = ("most similar", "second", "third")[: values.shape[1]]
-    return Table(
-        title="Captions of images",
-        caption=f"The most similar of {len(texts):,} captions, with the cosine of the angle between"
-        " image and caption.",
-        head=("test image", "its caption", *heads),
-        rows=tuple(rows),
-    )
 
 
 def image_grid(pixels: Tensor, texts: Sequence[str], found: Tensor) -> Grid:

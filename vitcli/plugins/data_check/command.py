@@ -22,7 +22,7 @@ from vitcli.runner.text import printable, quantity
 if TYPE_CHECKING:
     from vitcli.plugins.data_check.check import FolderCheck
 
-NUM_LISTED, MOST_GROUPS = 20, 5
+NUM_LISTED = 20
 SEEN = "Held-out pictures that the run was trained on"
 
 
@@ -189,14 +189,10 @@ def check_report(found: "FolderCheck", against: str | None) -> Report:
         sides = parts_of(found.images, found.train, found.test, [])[:2]
         on_fifth = notes_on_fifth(found.folder.class_names, *sides, found.unlinked)
         notes |= dict.fromkeys(on_fifth, True)
-    if found.groups:
-        sizes_of_groups = Counter(found.groups.values()).most_common()
-        first = ", ".join(
-            f"{printable(group)!r} ({quantity(n, 'picture')})"
-            for group, n in sizes_of_groups[:MOST_GROUPS]
-        )
-        more = ", ..." if len(sizes_of_groups) > MOST_GROUPS else ""
-        notes[f"{quantity(len(sizes_of_groups), 'group')}: {first}{more}"] = True
+    groups = Counter(found.groups.values())
+    for name, n in groups.most_common(1):
+        largest = f"the largest is {printable(name)!r} with {quantity(n, 'picture')}"
+        notes[f"{quantity(len(groups), 'group')}; {largest}"] = True
     sizes = [{"height": h, "width": w, "pictures": n} for (h, w), n in found.sizes.most_common()]
     return Report(
         facts=[

@@ -32,11 +32,11 @@ Picture = Annotated[
 ]
 FormatOption = Annotated[
     Literal["text", "html", "json"] | None,
-    typer.Option("--format", help="Format of the output.", show_default="suffix of -o, or text"),
+    typer.Option("--format", help="Format of the output.", show_default="html with -o, or text"),
 ]
-Output = Annotated[Path | None, output_option("FILE", "File to write.", "explain.html for html")]
-PAGE, TEXT = rb'<div class="try">', rb"\ntry  vitcli "
-"""What a page and a text of ``explain`` contain."""
+Output = Annotated[
+    Path | None, output_option("FILE", "Page to write, FILE.html.", "explain.html for html")
+]
 
 
 @with_example(
@@ -69,23 +69,22 @@ def explain(
     json = json or form == "json"
     exclude({"--json": json, "-o": output})
     exclude({"--json": json, "--format html": form == "html"})
-    is_page = form == "html" or (form is None and output is not None and output.suffix == ".html")
+    exclude({"--format text": form == "text", "-o": output})
+    is_page = form == "html" or output is not None
     if not (topic or is_page or json):
-        if words or output is not None:
+        if words:
             raise ConfigError("name a topic, such as: vitcli explain scale")
         emit(overview())
         return
     from vitcli.plugins.explain.lesson import lesson_of, page
     from vitcli.plugins.explain.subject import load_subject
-    from vitcli.runner.data.folder import is_picture
     from vitcli.runner.evaluate.weights import default_run
 
-    if is_page and output is None:
-        output = Path(f"explain{f'-{topic}' if topic else ''}.html")
-    if output is not None:
-        if is_picture(output.name):
-            raise ConfigError(f"-o {output}: not a name of a text; end it in .txt or .html")
-        require_replaceable(output, "page" if is_page else "text", PAGE if is_page else TEXT)
+    if is_page:
+        output = output or Path(f"explain{f'-{topic}' if topic else ''}.html")
+        if output.suffix != ".html":
+            raise ConfigError(f"-o {output}: a page; end its name in .html, or write a text by >")
+        require_replaceable(output, "page", b'<div class="try">')
         make_output_folder(output.parent)
     chosen = chosen or default_run()
     notes: list[str] = []
@@ -96,11 +95,11 @@ def explain(
         numbers = {name: lesson.numbers for name, lesson in lessons.items()}
         facts = facts_of(run=str(chosen.path), picture=subject.picture_name, **numbers)
         emit_report(Report(facts=facts, notes=notes), "json")
+    elif output is not None:
+        commit(output, page(subject, lessons).encode())
+        emit(str(output))
     else:
-        shown = page(subject, lessons) if is_page else text(lessons[topic], subject)
-        if output is not None:
-            commit(output, (shown if is_page else f"{shown}\n").encode())
-        emit(shown if output is None else str(output))
+        emit(text(lessons[topic], subject))
     names = [*TOPICS]
     later = names[names.index(topic) + 1 :] if topic else []
     say(f"next  vitcli explain {later[0]}" if later else "next  vitcli attn-map photo.jpg")

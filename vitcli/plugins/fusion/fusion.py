@@ -27,7 +27,6 @@ from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.init import STD, init_parts
 from vitcli.core.objectives.objective import Outputs, Task
-from vitcli.core.objectives.pictures import Grid, Heat, Picture
 from vitcli.core.ops.backend import Linear, attention, merge_heads
 from vitcli.core.randomness import Draws, keyed_generator, seed_of
 from vitcli.core.ranks import gather
@@ -430,31 +429,6 @@ class Fusion(Task):
         if "image" in outputs:
             measured["retrieval"] = retrieval(outputs["image"], outputs["sound"], labels)
         return measured
-
-    @torch.inference_mode()
-    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
-        part = data.test[index.to(data.test.labels.device)]
-        batches = list(self.eval_batches(part))
-        images = torch.cat([batch["images"] for batch in batches])
-        sounds = torch.cat([batch["sounds"] for batch in batches])
-        names = tuple(data.class_names[int(label)] for label in part.labels[: len(images)])
-        seen = Grid(
-            title="Images",
-            caption="Test images as the model sees them, with their noise.",
-            columns=names,
-            cells=self.to_pixels(images)[None].cpu(),
-        )
-        heard = Heat(
-            title="Sounds",
-            caption="Log-mel spectrograms of the sounds that belong to the images. The speakers are"
-            " not those of the training.",
-            columns=names,
-            cells=sounds[:, 0].flip(1)[None].cpu(),
-            x_label="time (16 ms)",
-            y_label="frequency (mel)",
-            colour_label="log energy, normalised",
-        )
-        return {"images": seen, "sounds": heard}
 
 
 def retrieval(images: Tensor, sounds: Tensor, labels: Tensor) -> float:

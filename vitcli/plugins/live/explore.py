@@ -7,7 +7,7 @@ import torch
 from vitcli.core.models.image_model import MappedModel
 from vitcli.core.nn.attention import NoMapError
 from vitcli.plugins.live import page as pages
-from vitcli.runner.attn_map.explain import OPTIONS, Explainer, Explanation
+from vitcli.runner.attn_map.explain import Explainer, Explanation
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.text import printable, quantity
@@ -20,22 +20,13 @@ MAX_SCENES = 4
 
 
 class Explorer:
-    """Writer of explorer pages for one model, and the view that each page shows first."""
+    """Writer of explorer pages for one model."""
 
     def __init__(self, explainer: Explainer, *, all_layers: bool) -> None:
         model = explainer.model
-        if "class" in OPTIONS[explainer.method]:
-            raise ConfigError(
-                f"--format html cannot show {explainer.method}, which explains one class; use"
-                " --format png or another --method"
-            )
         if not model.has_attention_weights:
             name = repr(getattr(model.spec, "attention", model.spec.family))
-            raise ConfigError(f"attention {name} has no attention matrix; use --method gradcam")
-        are_heads_named = len(explainer.heads) < model.num_heads
-        if are_heads_named and len(explainer.heads) > 1:
-            raise ConfigError("--format html opens with one head; name only one with --head")
-        is_by_head = explainer.method == "head" and not explainer.average_heads
+            raise ConfigError(f"attention {name} has no attention matrix; leave out --format html")
         self.explainer = explainer
         self.layers = tuple(range(len(model.blocks))) if all_layers else explainer.layers
         size, limit = attention_bytes(model, len(self.layers)), MAX_BYTES >> 20
@@ -46,12 +37,6 @@ class Explorer:
                 f"--format html: the attention of {quantity(len(self.layers), 'layer')} needs"
                 f" {size / 2**20:,.0f} MiB, and the limit is {limit} MiB; {advice}"
             )
-        self.opening = pages.Opening(
-            layer=self.layers[-1] + 1,
-            head=explainer.heads[0] + 1 if are_heads_named or is_by_head else None,
-            rollout=explainer.method == "rollout",
-            query=explainer.query,
-        )
 
     def page(self, explanation: Explanation) -> bytes:
         predictor, path = self.explainer.predictor, explanation.path
@@ -69,7 +54,7 @@ class Explorer:
         except NoMapError as error:
             raise ConfigError(f"--format html: {error}") from error
         about = f"Attention of {predictor.run.name}, {predictor.origin}"
-        return pages.page([scene], self.opening, about=about)
+        return pages.page([scene], about=about)
 
 
 def attention_bytes(model: MappedModel, num_layers: int) -> int:

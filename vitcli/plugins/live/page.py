@@ -119,18 +119,6 @@ SCRIPTS = ("numbers.js", "drawing.js", "parts.js", "explorer.js", "start.js")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opening:
-    layer: int
-    """One of the scene's layers, counted from 1."""
-    head: int | None = None
-    """A head, counted from 1. Default: the mean over heads."""
-    rollout: bool = False
-    """Show the rollout up to the layer instead of the layer's own attention."""
-    query: tuple[int, int] | None = None
-    """(row, column) of a patch, from 0. Default: the read-out."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Fragment:
     """Explorer to embed in a page.
 
@@ -144,8 +132,8 @@ class Fragment:
     script: Markup
 
 
-def page(scenes: Sequence[Scene], opening: Opening | None = None, *, about: str = "") -> bytes:
-    explorer = fragment(scenes, opening, keys="page")
+def page(scenes: Sequence[Scene], *, about: str = "") -> bytes:
+    explorer = fragment(scenes, keys="page")
     return pages.render(
         f"{__package__}:explorer.html",
         explorer=explorer,
@@ -156,14 +144,11 @@ def page(scenes: Sequence[Scene], opening: Opening | None = None, *, about: str 
     ).encode()
 
 
-def fragment(
-    scenes: Sequence[Scene], opening: Opening | None = None, *, keys: str = "inside"
-) -> Fragment:
+def fragment(scenes: Sequence[Scene], *, keys: str = "inside") -> Fragment:
     """Return an explorer; with ``keys="inside"`` it hears keys only while it has the focus."""
     colours = (255 * colormaps[CMAP](np.arange(256))[:, :3]).round().astype(np.uint8)
     data = {
         "colours": to_base64(colours),
-        "opening": vars(opening or Opening(layer=scenes[0].layers[-1])),
         "scenes": [pack_scene(scene) for scene in scenes],
     }
     return Fragment(

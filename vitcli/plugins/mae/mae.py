@@ -22,7 +22,7 @@ from vitcli.core.nn.norm import EPS as NORM_EPS
 from vitcli.core.nn.patch_embed import patchify, unpatchify
 from vitcli.core.nn.pos_embed import grid_positions, sincos2d
 from vitcli.core.objectives.objective import Outputs, Task
-from vitcli.core.objectives.pictures import Grid, Picture
+from vitcli.core.objectives.pictures import Grid
 from vitcli.core.ops.backend import Linear
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.spec import ExperimentSpec
@@ -216,7 +216,7 @@ class MaskedTask(Task):
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     @torch.inference_mode()
-    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
+    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Grid]:
         model, device = cast(MaskedModel, module), data.test.pixels.device
         images = standardize(data.test.pixels[index.to(device)], *self._channels)
         noise = self.held_out_noise(data.test)[index.to(device)]

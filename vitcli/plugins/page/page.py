@@ -84,7 +84,7 @@ def collect(folder: Path, page: Path, split: str = "test") -> dict[str, Any]:
     for run in list_runs(folder):
         record = read_record(run)
         tasks[kind_of(record)] = describe_task(record.task)
-        entry = describe_run(record, references, split) | place_of(run, folder, studies)
+        entry = describe_run(record, references, split) | place_of(run, folder)
         entry["curves"] = curves(record.metrics, record.task)
         if config := record.known_config:
             if isinstance(config, ExperimentSpec):
@@ -162,17 +162,13 @@ def describe_run(run: RunRecord, references: dict[str, Config], split: str) -> d
     }
 
 
-def place_of(run: RunDir, folder: Path, studies: dict[Path, StudyFolder]) -> dict[str, Any]:
-    """Return the run's name below ``folder``, its variant's, and its variant's place in a study."""
+def place_of(run: RunDir, folder: Path) -> dict[str, Any]:
+    """Return the run's name below ``folder``, and its variant's."""
     path = run.path.relative_to(folder)
     variant, _ = split_seed(path)
-    study = next((studies[root] for root in run.path.parents if root in studies), None)
-    trained = "" if study is None else run.path.relative_to(study.path).parts[0]
-    rank = study.variants.index(trained) if study and trained in study.variants else None
     return {
         "name": printable(path if path.parts else run.name),
         "variant": printable(variant if variant.parts else run.name),
-        "rank": rank,
     }
 
 
@@ -243,15 +239,13 @@ def report_links(folder: Path, page: Path) -> list[list[str]]:
 
 
 def in_order(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the runs of the experiment that was started last first, a baseline before variants."""
+    """Return the runs of the experiment that was started last first, by name."""
     newest: dict[str, str] = {}
     for run in runs:
         newest[run["experiment"]] = max(newest.get(run["experiment"], ""), run["started"])
 
-    def place(run: dict[str, Any]) -> tuple[Any, ...]:
-        return run["rank"] is None, run["rank"] or 0, natural_key(run["name"])
-
     def age(run: dict[str, Any]) -> tuple[str, str]:
         return newest[run["experiment"]], run["experiment"]
 
-    return sorted(sorted(runs, key=place), key=age, reverse=True)
+    by_name = sorted(runs, key=lambda run: natural_key(run["name"]))
+    return sorted(by_name, key=age, reverse=True)

@@ -30,7 +30,7 @@ from vitcli.runner.engines.drivers import LOGS, PLAN, join_drivers, other_driver
 from vitcli.runner.engines.local import Setup
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.config import config_hash, flatten
+from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.files import commit_json, file_lock, readable_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord
@@ -180,8 +180,8 @@ class Trials:
                 if key in optuna.get_all_study_names(storage):
                     return optuna.load_study(study_name=key, storage=storage)
                 raise ConfigError(
-                    f"{self.root}: its trials are older than the edit of {self._edited()}; restore"
-                    f" {self.search.path}, or search anew: leave out --status"
+                    f"{self.root}: its trials are of another space, other rules or another default;"
+                    f" restore {self.search.path}, or search anew: leave out --status"
                 )
             return optuna.create_study(
                 storage=storage,
@@ -193,17 +193,6 @@ class Trials:
         except (LookupError, TypeError, ValueError) as error:  # Optuna has no error of its own
             hint = "delete it, and the trials in the folder still count"
             raise InputError(f"{path}: damaged; {hint}") from error
-
-    def _edited(self) -> str:
-        """Return the fields in which the search differs from a trial in its folder."""
-        for entry in read_plan(self.root)["trials"].values():
-            if names := entry["setting"].keys() ^ self.space.keys():
-                return ", ".join(sorted(names))
-            before = flatten(entry["config"])
-            now = flatten(self.search.spec(entry["setting"]).model_dump(mode="json"))
-            if edited := [field for field in now if before.get(field) != now[field]]:
-                return ", ".join(edited)
-        return "search.space or search.rules"
 
     def _begin_plan(self, stored: dict[str, Any], *, replay: bool) -> None:
         """Write a plan with the trials so far; without a plan, a worker cannot start."""

@@ -21,12 +21,6 @@ SHARES, GAINS, ERRORS, LOSSES, SPLITS = (
 )
 """Names of metrics, without underscores. Higher shares and gains, lower errors and losses are
 better; shares and errors are shares of 1. ``SPLITS`` are words beside such a name."""
-PHYSICAL = re.compile(
-    r"\s*[(\[](nm|um|mm|cm|m|km|px|pixels?|ms|s|sec|min|h|g|kg|k|c|\N{DEGREE SIGN}c?|deg(rees)?|rad"
-    r"|m?ev|kcal/mol|v|db|nats|bits)[)\]]$",
-    re.IGNORECASE,
-)
-"""A unit at the end of a name, which says nothing about the direction."""
 PREFIX = re.compile(r"(params|metrics|config|summary)\.", re.IGNORECASE)
 """What exports of W&B and MLflow write before the name of a column."""
 
@@ -53,9 +47,7 @@ def metric_of_column(name: str, *, lower_is_better: bool | None = None) -> Metri
 def _key(name: str) -> str:
     """Return the words of a name that say what it measures; none if it has other signs."""
     name = PREFIX.sub("", name)
-    plain = PHYSICAL.sub("", name)
-    if re.search(r"[^\w\s/.,@%()\[\]:-]|(?<!\w)-", plain):  # -loss is no loss
+    if re.search(r"[^\w\s/.,@%()\[\]:-]|(?<!\w)-", name):  # -loss is no loss
         return ""
-    words = re.findall(r"[^\W_]+", plain.casefold())
-    key = "".join(word for word in words if word not in SPLITS)
-    return key if plain == name or key in (*LOSSES, "psnr") else ""  # a score in seconds is unclear
+    words = re.findall(r"[^\W_]+", name.casefold())
+    return "".join(word for word in words if word not in SPLITS)

@@ -31,7 +31,7 @@ from vitcli.core.metrics.linear_probe import HELD_OUT
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.objectives.objective import Outputs, Task
-from vitcli.core.objectives.pictures import Grid, Heat, Picture
+from vitcli.core.objectives.pictures import Grid
 from vitcli.core.ops.backend import Gelu, Linear
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.plugins.views.spec import ViewsSpec
@@ -234,8 +234,6 @@ def _coin(shape: tuple[int, ...], share: float, generator: Generator) -> Tensor:
 
 
 STD = 0.02
-QUERIES = {"centre": (0.5, 0.5), "upper left": (0.25, 0.25), "lower right": (0.75, 0.75)}
-"""Name of a patch -> its place as shares of the height and the width."""
 
 
 class ViewTask(Task):
@@ -326,7 +324,7 @@ class ViewTask(Task):
         return {"knn_accuracy": score(outputs["logits"], outputs["labels"]).accuracy}
 
     @torch.inference_mode()
-    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
+    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Grid]:
         pixels = data.test.pixels[index]
         num, chans, *size = pixels.shape
         seed, shape = self.spec.seed, (size[0], size[1])
@@ -340,9 +338,7 @@ class ViewTask(Task):
             views = self.to_pixels(batch[name].flatten(0, 1)).cpu()
             kinds[kind] = views.unflatten(0, batch[name].shape[:2])
         images = data.normalize(pixels)
-        found: dict[str, Picture] = {"views": picture_views(self.to_pixels(images).cpu(), kinds)}
-        similarity = picture_similarity(self.encoder(module), images)
-        return found | ({"similarity": similarity} if similarity else {})
+        return {"views": picture_views(self.to_pixels(images).cpu(), kinds)}
 
 
 def picture_views(pixels: Tensor, kinds: dict[str, Tensor]) -> Grid:
@@ -362,30 +358,6 @@ def picture_views(pixels: Tensor, kinds: dict[str, Tensor]) -> Grid:
         " enlarged.",
         columns=tuple(columns),
         cells=torch.cat(cells, dim=1),
-    )
-
-
-def picture_similarity(encoder: ImageModel, images: Tensor) -> Heat | None:
-    """Return cosine similarities of some patches to all patches of normalised images.
-
-    The features are the tokens after the last norm. None if the encoder has no such patches.
-    """
-    if not isinstance(encoder, VisionTransformer):
-        return None
-    tokens = encoder.forward_features(images)[:, encoder.num_prefix_tokens :].float()
-    tokens = F.normalize(tokens - tokens.mean(1, keepdim=True), dim=-1)
-    height, width = encoder.grid_size
-    places = [int(y * height) * width + int(x * width) for y, x in QUERIES.values()]
-    similarity = torch.einsum("rqd,rnd->rqn", tokens[:, places], tokens)
-    return Heat(
-        title="Similarity of patches",
-        caption="Cosine similarity of one patch's features to those of all patches, after"
-        " subtraction of the image's mean.",
-        columns=tuple(QUERIES),
-        cells=similarity.unflatten(-1, (height, width)).cpu(),
-        x_label="column",
-        y_label="row",
-        colour_label="cosine similarity",
     )
 
 

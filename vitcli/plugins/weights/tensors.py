@@ -39,8 +39,6 @@ from vitcli.version import __version__
 
 AVERAGED = re.compile(r"(^|[._])(ema|swa|(?<!exp_)avg|averaged?|teacher)([._]|$)", re.IGNORECASE)
 """The names of averaged weights, the teacher of a student among them."""
-WEIGHT_KEYS = "state_dict model_state_dict model net weights model_state params state student"
-"""Keys under which training programs save weights that are not averaged; the first is read."""
 MAX_DEPTH = 4
 SAVE = "torch.save(model.state_dict(), 'weights.pt')"
 
@@ -171,16 +169,13 @@ def prefix_of(
         counts.update(
             ".".join([*parts[:i], ""]) for i in range(len(parts)) if ".".join(parts[i:]) in known
         )
-    most, ranks = max(counts.values(), default=0), dict[str, int]()
-    for prefix, count in counts.items():
-        key, is_averaged = prefix.partition(".")[0], AVERAGED.search(prefix)
-        if count == most or (is_averaged and 2 * count > most):
-            ranks[prefix] = -1 if is_averaged else [*WEIGHT_KEYS.split(), key].index(key)
-    models = sorted(ranks, key=lambda prefix: ranks[prefix])
+    most = max(counts.values(), default=0)
+    averaged = [x for x, count in counts.items() if AVERAGED.search(x) and 2 * count > most]
+    models = averaged + [x for x, count in counts.items() if count == most and x not in averaged]
     if len(models) > 1:
         first, *others = (one_line(f"{prefix}*", 100) for prefix in models)
         left = one_line(", ".join(others), 400)
-        if ranks[models[0]] == ranks[models[1]]:
+        if len(averaged) != 1:
             raise InputError(
                 f"{file} holds several models ({first}, {left}); save one of them alone"
             )

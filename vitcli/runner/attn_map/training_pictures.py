@@ -17,7 +17,7 @@ from vitcli.core.inspect.maps import MapRequest, head_maps
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import NoMapError
 from vitcli.core.objectives.objective import Task
-from vitcli.core.objectives.pictures import Grid, Heat, Picture
+from vitcli.core.objectives.pictures import Grid
 from vitcli.core.spec import DataSpec
 from vitcli.core.torch_use import evaluating
 from vitcli.runner.data.arrays import rank_in_class
@@ -46,8 +46,7 @@ def training_pictures(
         with suppress(NoMapError):
             yield PICTURES, attention_strip(model, pixels, task.spec.data)
     for name, picture in fixed_pictures(task, module, data)[0].items():
-        if (sheet := picture_sheet(picture)) is not None:
-            yield TASK_PICTURES + name, sheet
+        yield TASK_PICTURES + name, picture_sheet(picture)
 
 
 def fixed_index(images: Images) -> Tensor:
@@ -93,7 +92,7 @@ def mean_maps(model: VisionTransformer, pixels: Tensor, data: DataSpec) -> np.nd
     return array
 
 
-def fixed_pictures(task: Task, module: nn.Module, data: DataSet) -> tuple[dict[str, Picture], int]:
+def fixed_pictures(task: Task, module: nn.Module, data: DataSet) -> tuple[dict[str, Grid], int]:
     """Return the task's pictures of the first test images of each class, and their number.
 
     The modes of the module's parts and torch's random state are restored, so a training does not
@@ -111,15 +110,8 @@ def fixed_pictures(task: Task, module: nn.Module, data: DataSet) -> tuple[dict[s
             part.training = mode
 
 
-def picture_sheet(picture: Picture) -> np.ndarray | None:
-    """Return a picture as pixels (height, width, 3) uint8 with its row names; None for a table."""
-    if isinstance(picture, Grid):
-        cells = picture.cells.permute(0, 1, 3, 4, 2).cpu().numpy()
-    elif isinstance(picture, Heat):
-        maps = picture.cells.float().cpu().numpy()
-        shares = (maps - maps.min()) / max(float(np.ptp(maps)), 1e-12)
-        cells = matplotlib.colormaps[CMAP](shares, bytes=True)[..., :3]
-    else:
-        return None
+def picture_sheet(picture: Grid) -> np.ndarray:
+    """Return a picture as pixels (height, width, 3) uint8 with its row names."""
+    cells = picture.cells.permute(0, 1, 3, 4, 2).cpu().numpy()
     names = picture.row_names or ("",) * len(cells)
     return arrange_rows(list(zip(names, cells, strict=True)), tile_size(*cells.shape[2:4]))

@@ -44,10 +44,6 @@ class StudyFolder(BaseModel):
     saved: list[str] = []
     """Folders of trials whose result was saved earlier, so that they are not trained."""
 
-    @property
-    def variants(self) -> list[str]:
-        return list(dict.fromkeys(trial.variant for trial in self.trials.values()))
-
     def states(self) -> dict[str, State]:
         runs = {folder: RunDir(self.path / folder) for folder in self.trials}
         return {

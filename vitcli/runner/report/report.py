@@ -13,10 +13,8 @@ from vitcli.runner.text import short_duration, size_text
 
 SHARE = Metric(name="share", label="share", scale=100, unit="%", digits=1)
 TERA = Metric(name="flops", label="FLOP/s", scale=1e-12, unit="TFLOP/s", digits=3)
-STREAM = Metric(name="stream", label="bytes/s", scale=1e-6, unit="MB/s", digits=0)
 UNITS: dict[str, Callable[[float], str]] = {
     "flops_per_second": TERA.text,
-    "bytes_per_second": STREAM.text,
     "_per_second": "{:,.0f}".format,
     "seconds": short_duration,
     "bytes": size_text,
@@ -145,7 +143,7 @@ class Report:
 
 def words_of(name: str) -> str:
     """Return a name in words, without what its value says in text: its unit, or a number."""
-    unit = re.compile(r"^num_|_(flops_per_second|bytes_per_second|bytes|seconds)$")
+    unit = re.compile(r"^num_|_(flops_per_second|bytes|seconds)$")
     return name if name.isupper() else unit.sub("", name).replace("_", " ")
 
 

@@ -1,4 +1,4 @@
-"""Figures of what a task shows: images, maps of numbers and tables.
+"""Figures of what a task shows.
 
 Axes: R rows, L columns, H W pixels.
 """
@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure
 
-from vitcli.core.objectives.pictures import Grid, Heat, Picture, Table
+from vitcli.core.objectives.pictures import Grid
 from vitcli.runner import figure_style as style
 from vitcli.runner.attn_map.training_pictures import fixed_pictures
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
@@ -17,10 +17,6 @@ from vitcli.runner.visualize.figure import RunFigure, source_of
 
 TILE = 0.95
 """Inches from one image to the next."""
-CELL_WIDTH = 2.6
-"""Largest width of a column of text in inches."""
-LINE = 0.15
-"""Inches from one line of text to the next."""
 
 
 def picture_figures(tested: TrainedRun) -> dict[str, RunFigure]:
@@ -40,79 +36,22 @@ def picture_figures(tested: TrainedRun) -> dict[str, RunFigure]:
     }
 
 
-def draw_picture(picture: Picture) -> Figure:
-    if isinstance(picture, Table):
-        return _draw_table(picture)
-    if isinstance(picture, Heat):
-        return _draw_heat(picture)
+def draw_picture(picture: Grid) -> Figure:
     cells = picture.cells.permute(0, 1, 3, 4, 2).cpu().numpy()
-    figure, grid = _cells(picture, cells.shape[2] / cells.shape[3])
-    for place, axes in np.ndenumerate(grid):
-        axes.imshow(cells[place])
-    return figure
-
-
-def _draw_heat(picture: Heat) -> Figure:
-    cells = picture.cells.float().cpu().numpy()
-    figure, grid = _cells(picture, 1.0)
-    low, high = cells.min(), cells.max()
-    for place, axes in np.ndenumerate(grid):
-        image = axes.imshow(cells[place], cmap=style.CMAP, vmin=low, vmax=high, aspect="auto")
-    for axes in grid[-1]:
-        axes.set_xlabel(picture.x_label, fontsize=7.5)
-    if not picture.row_names:
-        grid[0, 0].set_ylabel(picture.y_label, fontsize=7.5)
-    style.add_colour_bar(figure, image, grid, picture.colour_label)
-    return figure
-
-
-def _cells(picture: Grid | Heat, aspect: float) -> tuple[Figure, np.ndarray]:
-    rows, columns = picture.cells.shape[:2]
+    rows, columns = cells.shape[:2]
+    aspect = cells.shape[2] / cells.shape[3]
     width = TILE if rows > 1 or columns > 2 else 2 * TILE
     size = (max(width * columns + 1.6, 4.5), width * aspect * rows + 0.5)
     figure = Figure(figsize=size, layout="compressed")
     grid = figure.subplots(rows, columns, squeeze=False)
-    for axes in grid.flat:
+    for place, axes in np.ndenumerate(grid):
         style.bare(axes)
         axes.set_box_aspect(aspect)
+        axes.imshow(cells[place])
     for axes, name in zip(grid[0], picture.columns, strict=True):
         title = style.wrap_text(one_line(name, 80), width - 0.1, 7.5, 3)
         axes.set_title(title, fontsize=7.5, loc="center")
-    unit = picture.y_label if isinstance(picture, Heat) else ""
     for axes, name in zip(grid[:, 0], picture.row_names, strict=False):
-        label = style.wrap_text(one_line(name, 80), 1.2, 7.5, 3) + (f"\n({unit})" if unit else "")
+        label = style.wrap_text(one_line(name, 80), 1.2, 7.5, 3)
         axes.set_ylabel(label, fontsize=7.5, rotation=0, ha="right", va="center")
-    return figure, grid
-
-
-def _draw_table(picture: Table) -> Figure:
-    lines = [
-        [style.wrap_text(one_line(cell, 300), CELL_WIDTH, style.SMALL_SIZE) for cell in row]
-        for row in (picture.head, *picture.rows)
-    ]
-    widths = [
-        0.25
-        + max(
-            style.text_width(line, style.SMALL_SIZE) for cell in column for line in cell.split("\n")
-        )
-        for column in zip(*lines, strict=True)
-    ]
-    heights = [LINE * max(1 + cell.count("\n") for cell in row) + 0.06 for row in lines]
-    width, height = max(sum(widths) + 0.2, 4.5), sum(heights) + 0.1
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_axis_off()
-    axes.set_xlim(0, width)
-    axes.set_ylim(height, 0)
-    top = 0.05
-    for number, (row, tall) in enumerate(zip(lines, heights, strict=True)):
-        left = 0.0
-        for cell, wide in zip(row, widths, strict=True):
-            weight = "normal" if number else "bold"
-            axes.text(
-                left, top, cell, fontsize=style.SMALL_SIZE, va="top", color=style.INK, weight=weight
-            )
-            left += wide
-        top += tall
-        axes.axhline(top - 0.04, color=style.FAINT if number else style.MUTED, linewidth=0.6)
     return figure

@@ -20,10 +20,8 @@ class Explorer {
     this.numEdges = Number(this.part("count").value);
     this.shared = false;
     this.hovered = this.probe = this.pinned = null;
-    this.head = data.opening.rollout ? ROLLOUT : MEAN;
-    if (data.opening.head) this.head = data.opening.head - 1;
-    this.layer = this.scenes[0].layers.indexOf(data.opening.layer);
-    if (data.opening.query) this.pinned = this.scenes[0].patchAt(...data.opening.query);
+    this.head = MEAN;
+    this.layer = this.scenes[0].layers.length - 1;
     this.buttons = new Map(); // scene -> its button in the row of pictures
     this.buildPictures();
     this.listen();
