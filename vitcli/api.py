@@ -421,21 +421,31 @@ def table(
     return shown
 
 
-def decide(differences: Any, **choices: Any) -> Any:
+def decide(
+    change: Any,
+    against: Any = None,
+    *,
+    on_message: Callable[[str], None] = write_message,
+    **choices: Any,
+) -> Any:
     """Return whether a change is better than the best so far, as ``vitcli decide`` does.
 
     The result has ``verdict``, ``pairs``, ``mean`` (difference) and ``interval``; ``is_final`` is
     false if another pair is needed.
 
     Args:
-        differences: Those of the pairs so far, each the score of the change minus that of the best,
-            in the order of their seeds.
-        choices: ``max_seeds``, ``margin`` and ``higher_is_better``.
+        change: Differences of the pairs so far, in the order of their seeds. Or dotted fields,
+            such as ``{"optim.lr": 0.01}``, or an experiment, which are trained.
+        against: What is the best so far. A campaign that has begun needs none.
+        on_message: Receives a line for each training. Writes to stderr by default.
+        choices: ``max_seeds``, ``margin`` and ``higher_is_better``; for what is trained
+            ``campaign`` (name) or ``folder``, ``data``, ``epochs``, ``limit_batches``, ``jobs``,
+            ``device``, ``data_dir`` and ``budget`` (seconds): the options of the command.
 
     Raises:
-        UserError: A value is wrong, or there are more pairs than ``max_seeds``.
+        UserError: A field is wrong, the best diverged, or the trainings were interrupted.
     """
-    return _of_plugin("vitcli.decide", differences, **choices)
+    return _of_plugin("vitcli.decide", change, against, on_message, **choices)
 
 
 def _of_plugin(name: str, *arguments: Any, **choices: Any) -> Any:

@@ -1,6 +1,7 @@
 """`vitcli.decide`, and verdicts on pairs that any program has trained, such as in a CSV file."""
 
-from collections.abc import Iterator, MutableSequence, Sequence, ValuesView
+import dataclasses
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence, ValuesView
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from vitcli.plugins.decide import rule
 from vitcli.plugins.table.results_file import Choices, checked, read_text
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.report.tables import csv_text
-from vitcli.runner.study.from_python import plain
+from vitcli.runner.study.from_python import FIELDS, plain, reporter
 from vitcli.runner.study.result import VariantResult, sort_seeds
 from vitcli.runner.study.statistics import scores
 from vitcli.runner.text import Listener, printable
@@ -27,14 +28,44 @@ class Numbers(Spec):
     higher_is_better: bool = True
 
 
-def decide(differences: Any, **choices: Any) -> rule.Decision:
+def decide(
+    change: Any, against: Any, on_message: Listener, *, folder: Any = None, **choices: Any
+) -> rule.Answer:
     given = {name: plain(value, CALL) for name, value in choices.items() if value is not None}
-    is_list = not isinstance(differences, Iterator | MutableSequence | ValuesView)
-    values = differences if is_list else [*differences]
+    if isinstance(change, str | Path | Mapping):
+        return of_experiments(change, against, on_message, folder, given)
+    if against is not None or folder is not None:
+        raise ConfigError(
+            f"{CALL}: numbers are differences, each the score of the change minus that of the"
+            " best; leave out 'against' and 'folder'"
+        )
+    values = [*change] if isinstance(change, Iterator | MutableSequence | ValuesView) else change
     numbers = checked(Numbers, given | {"differences": plain(values, CALL)})
     if 0 < max(map(abs, numbers.differences), default=0) < SMALL:
         raise ConfigError(f"{CALL}: all differences are below {SMALL:g}; write a smaller unit")
     return rule.decide(**numbers.model_dump())
+
+
+def of_experiments(
+    change: Any, against: Any, on_message: Listener, folder: Any, given: dict[str, Any]
+) -> rule.Answer:
+    from vitcli.plugins.decide.comparison import Call, compare
+    from vitcli.runner.study.plan import Options
+
+    command = f"{CALL}({change!r}, {against!r})"
+    experiment, fields = (None, plain(change)) if isinstance(change, Mapping) else (str(change), {})
+    data_dir = Path(given.pop("data_dir")) if "data_dir" in given else None
+    names = {field.name for field in dataclasses.fields(Options)} & given.keys()
+    chosen = {name: given.pop(name) for name in names}
+    given["typed"] = {field: given.pop(name, None) for name, field in FIELDS.items()}
+    given |= {"against": str(against) if against else None, "command": command}
+    given |= {"folder": Path(folder) if folder else None, "on_message": on_message}
+    pairs = checked(Call, given).compare(experiment, fields)
+    options = Options(**{**chosen, "data_dir": data_dir, "command": command})
+    compare(pairs, options, reporter(on_message, pairs.row))
+    for note in pairs.notes:
+        on_message(f"note: {note}")
+    return pairs.idea
 
 
 def judge(
