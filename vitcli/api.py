@@ -434,8 +434,10 @@ def decide(
     false if another pair is needed.
 
     Args:
-        change: Differences of the pairs so far, in the order of their seeds. Or dotted fields,
-            such as ``{"optim.lr": 0.01}``, or an experiment, which are trained.
+        change: Differences of the pairs so far, in the order of their seeds. Or a function that
+            trains with a seed and returns a score; ``against`` is such a function, too, and
+            ``folder`` keeps the scores, so that the same call goes on. Or dotted fields, such as
+            ``{"optim.lr": 0.01}``, or an experiment, which are trained.
         against: What is the best so far. A campaign that has begun needs none.
         on_message: Receives a line for each training. Writes to stderr by default.
         choices: ``max_seeds``, ``margin`` and ``higher_is_better``; for what is trained

@@ -1,7 +1,8 @@
 """`vitcli.decide`, and verdicts on pairs that any program has trained, such as in a CSV file."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, MutableSequence, Sequence, ValuesView
+import functools
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence, ValuesView
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +11,33 @@ from vitcli.core.spec import Spec
 from vitcli.plugins.decide import rule
 from vitcli.plugins.table.results_file import Choices, checked, read_text
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.files import commit, make_output_folder, read_hashed, to_hashed_json
 from vitcli.runner.report.tables import csv_text
 from vitcli.runner.study.from_python import FIELDS, plain, reporter
 from vitcli.runner.study.result import VariantResult, sort_seeds
 from vitcli.runner.study.statistics import scores
-from vitcli.runner.text import Listener, printable
+from vitcli.runner.text import Listener, printable, quantity
 
 CALL = "vitcli.decide"
 SMALL = 1e-6
 """The rule takes differences that vary by less than 1e-9 for equal ones."""
+Train = Callable[[int], float]
 
 
-class Numbers(Spec):
-    differences: list[float]
+class Limits(Spec):
+    """The options of numbers and of own training functions."""
+
     max_seeds: rule.MaxSeeds = rule.MOST
     margin: rule.Margin | None = None
     higher_is_better: bool = True
+
+
+class Numbers(Limits):
+    differences: list[float]
+
+
+class Score(Spec):
+    score: float
 
 
 def decide(
@@ -34,6 +46,10 @@ def decide(
     given = {name: plain(value, CALL) for name, value in choices.items() if value is not None}
     if isinstance(change, str | Path | Mapping):
         return of_experiments(change, against, on_message, folder, given)
+    if callable(change):
+        if not callable(against) or folder is None:
+            raise ConfigError(f"{CALL}: an own training function needs another one and a folder")
+        return of_functions(change, against, on_message, Path(folder), checked(Limits, given))
     if against is not None or folder is not None:
         raise ConfigError(
             f"{CALL}: numbers are differences, each the score of the change minus that of the"
@@ -66,6 +82,41 @@ def of_experiments(
     for note in pairs.notes:
         on_message(f"note: {note}")
     return pairs.idea
+
+
+def of_functions(
+    change: Train, best: Train, on_message: Listener, folder: Path, chosen: Limits
+) -> rule.Decision:
+    """Train pair after pair, and keep the scores of each in a file of the folder."""
+    make_output_folder(folder)
+    path = folder / "scores.json"
+    fixed = {"functions": [name_of(change), name_of(best)], **chosen.model_dump()}
+    before = read_hashed(path) or {**fixed, "scores": []}
+    pairs = before.pop("scores", None)
+    if before != fixed:
+        raise ConfigError(f"{path}: began with {before}; call again with these, or take a folder")
+    if pairs:
+        known = quantity(len(pairs), "pair")
+        on_message(f"note: {known} from {path}; another change needs another folder")
+    choices: dict[str, Any] = chosen.model_dump()
+    while not (decision := rule.decide([a - b for a, b in pairs], **choices)).is_final:
+        pairs.append([score_of(train, len(pairs)) for train in (change, best)])
+        commit(path, to_hashed_json({**fixed, "scores": pairs}))
+    return decision
+
+
+def name_of(train: Train) -> str:
+    """Return how a function is called, with what a ``partial`` of it passes."""
+    if not isinstance(train, functools.partial):
+        return getattr(train, "__qualname__", type(train).__name__)
+    from vitcli.runner.train.contract import describe_value
+
+    return f"{name_of(train.func)} {describe_value([train.args, train.keywords])}"
+
+
+def score_of(train: Train, seed: int) -> float:
+    place = f"{CALL}: {name_of(train)} with seed {seed}"
+    return checked(Score, {"score": plain(train(seed), CALL)}, place).score
 
 
 def judge(
