@@ -245,6 +245,7 @@ def test_the_jobs_of_slurm_are_drivers_of_one_comparison(made):
         (["-s", "model.depth=5", "--campaign", "x", *NIGHT[2:], "-s", "model.depth=4"], 2, "same"),
         (["-s", "seed=3", *NEXT], 2, "same"),
         (["-s", "train.precision=bf16", *NEXT], 2, "train.precision"),
+        (["-s", "train.precision=bf16", *NEXT, "--dry-run"], 2, "train.precision"),
         (["-s", "model.depth=6", *NEXT, "--score", "accuracy"], 2, "add --csv"),
         (["-s", "data.val_split=0.5", *NEXT], 2, "val_split"),
         (["-s", "train.limit_batches=2", *NEXT], 2, "--limit-batches"),
@@ -434,6 +435,14 @@ def test_the_report_tells_two_versions_of_an_idea_apart():
     ideas += [Idea(side=side("c"), against=side("b2"), **IDEA)]
     (tried, _) = report("night", one(ideas=ideas)).tables
     assert [row["idea"] for row in tried.rows] == ["x (b1)", "x (b2)", "x"]
+
+
+def test_a_dry_run_writes_nothing_and_refuses_what_the_run_refuses(made, tiny):
+    words = ("--campaign", "night", "--against", "tiny.yaml", "-j", "1", "--dry-run")
+    cost = json.loads(printed("decide", "-s", "model.depth=3", *words, "--json"))
+    assert (cost["split"], cost["pairs"], ROOT.exists()) == ("val", 0, False)
+    assert cost["seconds"] > 0
+    assert said(2, "decide", "-s", "model.depth=2", *words)
 
 
 IDEA = {"name": "x", "first_seed": 0, "verdict": "better"}

@@ -88,6 +88,7 @@ def test_one_of_several_variants_is_judged(here):
         (pairs(6), ["--max-seeds", 3], 2),
         (pairs(6), ["--score", "loss"], 4),
         (pairs(6), ["--data", "cifar10"], 2),
+        (pairs(6), ["--dry-run"], 2),
         (pairs(6), ["--engine", "slurm", "-j", 2], 2),
         (pairs(6), ["--gpus", 1], 2),
     ],

@@ -18,7 +18,7 @@ from vitcli.plugins.table.command import LowerIsBetter, Margin, Pairs, Score, Un
 from vitcli.runner.engines.engine import ENGINES, LOCAL
 from vitcli.runner.errors import CheckError, ConfigError, PartlyError
 from vitcli.runner.report.report import Fact, Report, facts_of, hidden
-from vitcli.runner.text import portable, signed
+from vitcli.runner.text import portable, quantity, signed
 
 if TYPE_CHECKING:
     from vitcli.core.metric import Metric
@@ -77,6 +77,7 @@ def decide(
     output: Annotated[
         Path | None, output_option("FOLDER", "Folder of the comparison.", "runs/...")
     ] = None,
+    dry_run: shared.DryRun = False,
     form: shared.Format = "text",
 ) -> None:
     """Decide whether a change is better than the best so far, after as few seeds as possible.
@@ -95,7 +96,7 @@ def decide(
     exclude({"--report": show, "--claim": claim, "a change": change})
     exclude({"--csv": results, "--campaign": campaign})
     exclude({"--csv": results, "-o": output})
-    trainings = {"--engine": engine != LOCAL, "--gpus": gpus, **fields}
+    trainings = {"--dry-run": dry_run, "--engine": engine != LOCAL, "--gpus": gpus, **fields}
     for option, value in trainings.items():
         exclude({"--csv": results, "--report": show, option: value})
     from vitcli.plugins.table.results_file import Choices, checked
@@ -125,9 +126,13 @@ def decide(
         return
     if not (sets or change or claim):
         raise ConfigError("name a change: -s FIELD=VALUE, an experiment, or --csv FILE")
-    check_engine(engine, options.jobs, gpus)
+    if not dry_run:
+        check_engine(engine, options.jobs, gpus)
     pairs = call.claim() if claim else call.compare(change, parse_sets(sets))
     pairs.adopts = adopt
+    if dry_run:
+        emit_report(plan_of(pairs, options), form)
+        return
     train(pairs, options, engine, gpus)
     if pairs.idea.adopted:
         say(f"adopted: {pairs.idea.name}")
@@ -181,3 +186,28 @@ def report_decision(
         raise Exit(PartlyError.exit_code)
     if not answer.is_won:
         raise Exit(CheckError.exit_code)
+
+
+def plan_of(pairs: "Comparison", options: "Options") -> Report:
+    from vitcli.cli.trials import time_fact
+    from vitcli.plugins.decide.comparison import refuse_other_precision
+    from vitcli.runner.experiment.config import Experiment
+    from vitcli.runner.study.estimate import dry_run_trial
+
+    if not pairs.idea.is_final:
+        refuse_other_precision(pairs, options)
+    costs = []
+    for spec in pairs.specs:
+        side, without_test = Experiment("decide", spec, pairs.root), pairs.split == "val"
+        cost = dry_run_trial(side, pairs.root, options, say, without_test=without_test)
+        costs.append(cost.total)
+    seconds = None if None in costs else sum(filter(None, costs))
+    most = quantity(pairs.campaign.max_seeds - pairs.idea.pairs, "pair")
+    return Report(
+        facts=[
+            *facts_of(change=pairs.idea.name, against=pairs.name_of_best, folder=str(pairs.root)),
+            *facts_of(split=pairs.split, pairs=pairs.idea.pairs),
+            time_fact(seconds, f"{{}} a pair, {most} at most"),
+        ],
+        next=[pairs.idea.command.replace(" --dry-run", "")],
+    )

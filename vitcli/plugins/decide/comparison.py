@@ -224,20 +224,24 @@ class PairDrive(Drive):
             self.failed = found.event
 
 
-def compare(pairs: Comparison, options: Options, on_event: OnEvent) -> None:
-    """Train pairs until the idea of the comparison has a verdict."""
+def refuse_other_precision(pairs: Comparison, options: Options) -> None:
     from vitcli.runner.machine.device import name_precision, pick_device
 
-    if pairs.idea.is_final:
-        if pairs.adopts:
-            pairs.save(pairs.idea)
-        return
     device = pick_device(options.device)
     used, *others = sorted({name_precision(each.train.precision, device) for each in pairs.specs})
     if others:
         both = f"{used} and {others[0]}"
         raise ConfigError(f"{pairs.idea.name}: both sides need one train.precision, not {both}")
     pairs.campaign.with_result(used, "", {})
+
+
+def compare(pairs: Comparison, options: Options, on_event: OnEvent) -> None:
+    """Train pairs until the idea of the comparison has a verdict."""
+    if pairs.idea.is_final:
+        if pairs.adopts:
+            pairs.save(pairs.idea)
+        return
+    refuse_other_precision(pairs, options)
     for spec in pairs.specs:
         with_teacher(spec)
     make_output_folder(pairs.root)
