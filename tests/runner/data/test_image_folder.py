@@ -40,17 +40,6 @@ def test_pictures_of_one_size_keep_it_and_others_are_read_at_32_by_each_fit(root
     assert len({load(root, fit=fit).data_hash for fit in ("crop", "pad", "crop", "stretch")}) == 3
 
 
-def test_without_a_test_set_a_fifth_is_held_out_by_content(root, tmp_path):
-    (root / "test").rename(tmp_path / "away")
-    data = load(root)
-    assert torch.bincount(data.test.labels).tolist() == [2, 2]
-    for i, path in enumerate(sorted((root / "train" / "cat").iterdir())):
-        path.rename(path.with_name(f"other-name-{9 - i}.png"))
-    assert load(root).data_hash == data.data_hash
-    (root / "train").rename(tmp_path / "flat")
-    assert load(tmp_path / "flat").data_hash == data.data_hash
-
-
 SIDE = (
     *("IMG_1.AAE", "a.xmp", "b.MOV", "notes.xlsx", "a.jpg.dop", "README.txt", "a.json"),
     *("@eaDir/t.jpg", "#recycle/t.jpg", "__MACOSX/._a.jpg", "P.lrdata/t.jpg"),
