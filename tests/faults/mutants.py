@@ -151,7 +151,7 @@ PLANTED = r"""
 = sends a driver to a machine without its GPUs | vitcli/plugins/ray/cluster.py | tests/plugins/ray -k cores_and_gpus
 -    count = int(sum(map(min, by_cores, by_gpus)))
 +    count = int(sum(by_cores))
-= reads inverted pictures as they are stored | vitcli/runner/data/pictures.py | tests/runner/data/test_pictures.py
+= reads inverted pictures as they are stored | vitcli/runner/data/pictures.py | tests/runner/data/test_deep.py
 -    if is_inverted and is_wide(image):  # Pillow inverts 8 bits itself
 +    if False:
 """  # noqa: E501

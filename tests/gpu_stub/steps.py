@@ -45,9 +45,6 @@ CEILINGS = Path(__file__).with_name("ceilings.json")
 WARM, STEPS = 5, 3
 """Steps before the count, among them those before a capture, and counted steps."""
 LAUNCHES = ("launch", "graph_launch", "memset", "d2d", "h2d", "d2h")
-TEACHERS = ("task dino", "gratings-dino", "pretrain-dino", "pretrain-dino-gpu")
-"""Cases with a teacher, which moves after each step, outside the graph."""
-MOST_WITH_TEACHER = 8
 COMPILED = ("quickstart", "cifar10-small")
 SHORT = {"model.depth": 2}
 """To compile more blocks takes minutes."""

@@ -7,7 +7,6 @@ import gc
 import tempfile
 import threading
 from collections.abc import Callable, Hashable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,33 +20,26 @@ from tests.gpu_stub.stub import ask_once, ask_stub
 from vitcli.core.data import batches
 from vitcli.core.data.batches import (
     EpochPlan,
-    augmented_batch,
     channels_on_device,
     epoch_rows,
     rows_on_device,
 )
-from vitcli.core.data.source import Images
 from vitcli.core.objectives.classify import Classify
 from vitcli.core.spec import AugmentSpec
 from vitcli.plugins.bench.training import make_workload
 from vitcli.runner.evaluate.weights import weights_sha256
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.text import ignore_message
-from vitcli.runner.train.build import compile_batches
 from vitcli.runner.train.dry_run import dry_run
 from vitcli.runner.train.prepare import Request
 from vitcli.runner.train.train import train as run_training
 from vitcli.runner.train.trainer import Trainer
 
 IMPORT = "import json; from tests.gpu_stub import steps, test_data as data\n"
-LAUNCHES = {"none": 30, "one": 110, "two": 150}
-"""Number of rounds of a policy -> most launches of an uncompiled batch, other augmentation
-included."""
-COMPILED = {"cifar10-small": 5, "cifar10-strong": 35}
 
 
 ASK = f"""{IMPORT}
-found = {{"policies": data.all_policies(), "slow": data.slow_copies()}}
+found = {{"beginning": data.beginning(), "slow": data.slow_copies()}}
 found |= {{"sha256": data.hash_of_weights()}}
 found |= {{"training": data.training(), "refused": steps.refuse_captures()}}
 found |= {{"exact": data.exactness(), "settings": data.settings()}}
@@ -55,25 +47,10 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("rounds", LAUNCHES)
-def test_a_batch_needs_few_launches_no_copy_and_no_wait(rounds):
-    found = ask_once("data", ASK)["policies"][rounds]
-    batch, beginning = found["batch"], found["beginning"]
-    assert 0 < batch.pop("launches") <= LAUNCHES[rounds]
-    assert set(batch.values()) == {0}
-    assert found["refused"] == 0
-    assert beginning["to_device"] == found["tables"] + 2, "a table, the scale and the shift"
-    assert beginning["unpinned"] == beginning["waits"] == beginning["to_host"] == 0
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize("name", COMPILED)
-def test_a_compiled_batch_needs_fewer_launches(name, tmp_path):
-    code = f"{IMPORT}print(json.dumps(data.compiled_batches({name!r})))"
-    found = ask_stub(code, cwd=tmp_path)
-    assert found.pop("messages") == []
-    assert 0 < found.pop("launches") <= COMPILED[name]
-    assert set(found.values()) == {0}
+def test_the_tables_of_an_epoch_are_copied_from_pinned_memory_without_a_wait():
+    found = ask_once("data", ASK)["beginning"]
+    assert found["to_device"] == found["tables"] + 2, "a table, the scale and the shift"
+    assert found["unpinned"] == found["waits"] == found["to_host"] == 0
 
 
 def test_copies_that_wait_or_come_from_pageable_memory_are_seen():
@@ -97,13 +74,12 @@ def test_a_training_draws_ahead_and_measures_its_outputs_once():
 
 
 CUDA = torch.device("cuda")
-COUNT, SIDE, BATCH = 1100, 32, 100
+COUNT = 1100
 
 
 def counts(seen: Seen) -> dict[str, int]:
-    kinds = {"launches": ("launch", "memset", "d2d"), "to_device": ("h2d",), "to_host": ("d2h",)}
-    found = {name: seen.count(*group) for name, group in kinds.items()}
-    return found | {"waits": seen.count("sync"), "unpinned": seen.count("unpinned")}
+    kinds = {"to_device": "h2d", "to_host": "d2h", "waits": "sync", "unpinned": "unpinned"}
+    return {name: seen.count(kind) for name, kind in kinds.items()}
 
 
 def slow_copies() -> dict[str, int]:
@@ -114,48 +90,13 @@ def slow_copies() -> dict[str, int]:
     return counts(seen)
 
 
-def augmented(augment: AugmentSpec) -> dict[str, Any]:
-    pixels = torch.zeros(COUNT, 3, SIDE, SIDE, dtype=torch.uint8)
-    data = Images(pixels, torch.zeros(COUNT, dtype=torch.long)).to(CUDA)
-    rows = epoch_rows(COUNT, (SIDE, SIDE), augment, seed=0, epoch=0, at_once=True)
-    with counting() as beginning:
-        tables = rows_on_device(rows, CUDA)
-        channels = channels_on_device((0.5,) * 3, (0.2,) * 3, CUDA)
-    part = {name: table[:BATCH] for name, table in tables.items()}
-    make = partial(augmented_batch, data, part, augment, channels, 10)
-    make()
-    with counting() as batch:
-        make()
-    graph = torch.cuda.CUDAGraph()
-    with counting() as capture, torch.cuda.graph(graph):
-        make()
-    return {
-        "tables": len(rows),
-        "beginning": counts(beginning),
-        "batch": counts(batch),
-        "refused": capture.count("refused"),
-    }
-
-
-def compiled_batches(name: str) -> dict[str, Any]:
-    work = make_workload(load_experiment(name), "cuda", ignore_message)
-    messages: list[str] = []
-    compile_batches(work.training.task, work.batches(), messages.append)
-    batches = work.batches()
-    next(batches)
-    torch.compiler.set_stance("fail_on_recompile")
+def beginning() -> dict[str, int]:
+    augment = AugmentSpec(crop_padding=4, flip="random", policy="rand_augment", mixup=0.8)
+    rows = epoch_rows(COUNT, (32, 32), augment, seed=0, epoch=0, at_once=True)
     with counting() as seen:
-        next(batches)
-    return counts(seen) | {"messages": messages}
-
-
-def all_policies() -> dict[str, Any]:
-    plain = AugmentSpec(crop_padding=4, flip="random", mixup=0.8, cutmix=1.0, mix_prob=0.5)
-    return {
-        "none": augmented(plain),
-        "one": augmented(plain.replace(policy="trivial_augment", erasing=0.25)),
-        "two": augmented(plain.replace(policy="rand_augment")),
-    }
+        rows_on_device(rows, CUDA)
+        channels_on_device((0.5,) * 3, (0.2,) * 3, CUDA)
+    return counts(seen) | {"tables": len(rows)}
 
 
 def hash_of_weights() -> str:

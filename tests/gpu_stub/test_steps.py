@@ -20,8 +20,6 @@ KNOWN: dict[str, dict[str, str]] = {
     "messages": {},
 }
 """What a step must not do -> case that does it -> why. A mended case must leave this table."""
-MOST = 3
-"""Most launches of a step as a graph: the graph, and what cannot be inside."""
 STALE = 0.75
 """Share of a ceiling below which it says nothing any more and must be counted again."""
 
@@ -60,15 +58,6 @@ def test_steps_launch_no_more_than_the_committed_ceilings(rows):
     assert above == {}, "launches above tests/gpu_stub/ceilings.json"
     stale = {label: n for label, n in launches.items() if n < STALE * most[label]}
     assert not (is_same and stale), f"count the ceilings again, see steps.py: {stale}"
-
-
-def test_a_step_as_a_graph_is_hardly_more_than_its_launch(rows):
-    graphs = {label: row["launches"] for label, row in rows.items() if label.endswith(", graph")}
-    assert len(graphs) == len(rows) / 2
-    above = {label for label, launches in graphs.items() if launches > MOST}
-    teachers = {f"{name}, graph" for name in steps.TEACHERS}
-    assert above - teachers <= KNOWN["copies"].keys()
-    assert all(graphs[label] <= steps.MOST_WITH_TEACHER for label in above & teachers)
 
 
 def test_every_ceiling_belongs_to_a_case():

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from tests.core.specs import build, changed, classify, pictures
 from tests.core.trainings import training_on
-from vitcli.core.inspect.cost import count_parameters, forward_flops, parameters_by_part
+from vitcli.core.inspect.cost import count_parameters, parameters_by_part
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.norm import TokenBatchNorm
 from vitcli.core.spec import model_spec
@@ -59,12 +59,8 @@ def test_residual_sums_are_fp32_under_autocast(pos_embed):
 
 REPORT = {"embed_dim": 400, "depth": 6, "num_heads": 8, "mlp_dim": 512}
 COUNTS = [
-    ({"pos_embed": "learned", "pos_embed_prefix": True}, 6_373_082),
-    ({"qkv_bias": False}, 6_339_882),
     ({"head": "mlp"}, 6_507_482),
     ({"attn_proj": False}, 5_384_682),
-    ({"mlp_dim": None, "mlp_ratio": 4.0}, 11_576_010),
-    ({"patch_size": 8}, 6_404_682),
 ]
 
 
@@ -132,19 +128,6 @@ def test_recomputing_blocks_updates_running_statistics_once(place):
         assert torch.equal(buffer, recomputed[name]), name
         assert not torch.equal(buffer, before[name]), name
     assert {m.momentum for m in model.modules() if isinstance(m, TokenBatchNorm)} == {0.1}
-
-
-def test_operations_equal_the_closed_form():
-    """A block has 12 N D^2 multiply-adds for projections and FFN, and 2 N^2 D for attention."""
-    with torch.device("meta"):
-        mean, cls = (build_vit(changed(num_classes=1, pool=pool)) for pool in ("mean", "cls"))
-    n, d = 16, 24
-    patches, blocks = 16 * 48 * d, 2 * (12 * n * d * d + 2 * n * n * d)
-    assert forward_flops(mean, (3, 16, 16)) == 2 * (patches + blocks + d)
-    n = 17
-    last = 3 * n * d * d + 2 * n * d + 9 * d * d  # only CLS has a query, a projection and an FFN
-    blocks = 12 * n * d * d + 2 * n * n * d + last
-    assert forward_flops(cls, (3, 16, 16)) == 2 * (patches + blocks + d)
 
 
 SKIPPED = [

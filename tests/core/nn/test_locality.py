@@ -74,9 +74,6 @@ def test_attention_without_the_diagonal_is_masked(fields, fused):
     assert_close(layer(x), out)
     assert_close(layer.forward_with_weights(x)[1], weights)
     assert_close(layer.forward_first(x), out[:, :1])
-    kept = build(depth=1, **fields | {"attn_scale": "learned"})
-    kept.load_state_dict(model.state_dict())
-    assert (kept.blocks[0].attn.inner(x) - out).abs().max() > 1e-3, "a control"
 
 
 def test_maps_are_finite_and_a_token_that_is_alone_attends_to_itself():

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.core.ranked import SMALL
 from tests.core.trainings import train_state
@@ -16,15 +15,6 @@ from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.core.train import training as trainings
 from vitcli.core.train.training import Training
 from vitcli.runner.run.checkpoint import Checkpoint
-
-
-class NoReading(TorchDispatchMode):
-    """Refuses operations with which the host reads a number of a tensor: they wait for a GPU."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.overloadpacket in (torch.ops.aten._local_scalar_dense, torch.ops.aten.is_nonzero):
-            raise AssertionError(f"{func} waits for the device")
-        return func(*args, **(kwargs or {}))
 
 
 class Direct:
@@ -41,17 +31,6 @@ class Direct:
 
     def forget(self) -> None:
         pass
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("autocast", [None, torch.float16])
-def test_the_host_reads_no_number_in_a_step(name, autocast):
-    state = train_state({"optim": {"name": name}, "train": {"ema_decay": 0.9}}, autocast=autocast)
-    steps = state.run_epoch(0)
-    with NoReading():
-        assert [step.step for step in steps] == [1, 2, 3, 4]
-    with pytest.raises(AssertionError, match="waits for the device"), NoReading():
-        state.sums[0].item()
 
 
 PERFORMER = {"attention": "performer", "performer_redraw": 2}

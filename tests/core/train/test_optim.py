@@ -11,7 +11,6 @@ from torch.testing import assert_close
 
 from tests.core.trainings import of_parameters
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
-from vitcli.core.torch_use import to_device
 from vitcli.core.train import optim
 from vitcli.core.train.ema import Ema
 from vitcli.core.train.schedule import SCHEDULES, lr_factor
@@ -231,19 +230,3 @@ def test_the_schedule_ends_at_min_lr_ratio(name, end):
     rates = [lr_factor(step, **options) for step in range(51)]
     assert rates[50] == pytest.approx(end)
     assert all(b <= a + 1e-12 for a, b in itertools.pairwise(rates[5:]))
-
-
-def test_cosine_equals_torch():
-    weight = torch.nn.Parameter(torch.zeros(1))
-    optimizer = torch.optim.SGD([weight], lr=1.0)
-    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=30, eta_min=0.2)
-    for step in range(30):
-        ours = lr_factor(step, schedule="cosine", warmup_steps=0, num_steps=30, min_ratio=0.2)
-        assert ours == pytest.approx(theirs.get_last_lr()[0])
-        optimizer.step()
-        theirs.step()
-
-
-def test_tensors_of_the_host_are_not_copied_for_a_cpu():
-    tensors = {"matrix": torch.randn(3, 5)}
-    assert to_device(tensors, torch.device("cpu"))["matrix"] is tensors["matrix"]

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torchvision.transforms.functional import to_pil_image
 
 from tests.runner.data.conftest import add, load, spec
 from vitcli.core.data.source import DataSet
-from vitcli.core.generated.data_sets import generated_set
 from vitcli.runner.data import picture_reader
 from vitcli.runner.data.folder import list_folder, picture_files
 from vitcli.runner.data.load import data_status, describe_data, load_data
@@ -40,35 +38,6 @@ def test_pictures_of_one_size_keep_it_and_others_are_read_at_32_by_each_fit(root
     assert decoded.suffix == ".safetensors"
     add(root / "train" / "cat", 1, np.random.default_rng(1), (20, 40))
     assert len({load(root, fit=fit).data_hash for fit in ("crop", "pad", "crop", "stretch")}) == 3
-
-
-def test_without_a_test_set_a_fifth_is_held_out_by_content(root, tmp_path):
-    (root / "test").rename(tmp_path / "away")
-    data = load(root)
-    assert torch.bincount(data.test.labels).tolist() == [2, 2]
-    for i, path in enumerate(sorted((root / "train" / "cat").iterdir())):
-        path.rename(path.with_name(f"other-name-{9 - i}.png"))
-    assert load(root).data_hash == data.data_hash
-    (root / "train").rename(tmp_path / "flat")
-    assert load(tmp_path / "flat").data_hash == data.data_hash
-
-
-def test_pictures_that_look_alike_stay_on_one_side(here):
-    for name in "ab":
-        (here / name).mkdir()
-    for i, pixels in enumerate(generated_set("scenes").draw(40, 10)[0].pixels):
-        picture, name = to_pil_image(pixels), "ab"[i % 2]
-        picture.save(here / name / f"{i}.png")
-        picture.rotate(90).save(here / name / f"{i}-turned.png")
-    data = load(here, messages := [""])
-    assert not any("look like" in text for text in messages)
-    sides = [
-        {name.removesuffix("-turned.png").removesuffix(".png") for name in images.names}
-        for images in (data.train, data.test)
-    ]
-    assert not sides[0] & sides[1]
-    assert torch.bincount(data.test.labels).tolist() == [8, 8]
-    assert len(data.train) == 64
 
 
 SIDE = (

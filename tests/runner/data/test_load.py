@@ -177,11 +177,11 @@ def images_of(counts: Sequence[int]) -> Images:
 def test_a_generated_data_set_is_canonical_and_described_without_drawing_it(
     name, here, monkeypatch
 ):
-    monkeypatch.setattr(load, "NUM_GENERATED", (300, 120))
-    data = load_data(DataSpec(name=name, val_split=100))
+    monkeypatch.setattr(load, "NUM_GENERATED", (120, 40))
+    data = load_data(DataSpec(name=name, val_split=30))
     assert data.data_hash == load_data(DataSpec(name=name)).data_hash
     monkeypatch.setattr(f"vitcli.core.generated.{name}.draw", None)
-    info = describe_data(DataSpec(name=name, val_split=100))
+    info = describe_data(DataSpec(name=name, val_split=30))
     facts = (data.img_size, data.in_chans, data.class_names, len(data.train), len(data.test))
     assert facts == (info.img_size, info.in_chans, info.class_names, info.num_train, info.num_test)
 

@@ -202,28 +202,6 @@ def test_transparent_is_white(picture, mode):
     assert corner(read_picture(picture(image, **options), size=(4, 4))) == WHITE
 
 
-def test_sixteen_bit_grey_is_scaled_not_clipped_and_more_are_refused(picture):
-    path = picture(Image.fromarray(np.full((4, 4), 40000, dtype=np.uint16)))
-    with Image.open(path) as image:
-        assert image.mode.startswith("I")
-    assert corner(read_picture(path, size=(4, 4))) == (156,) * 3
-    assert corner(read_picture(path, size=(4, 4), in_chans=1)) == (156,)
-    for more in (-1, 65536):
-        path = picture(Image.fromarray(np.full((4, 4), more, np.int32)), "x.tiff")
-        with pytest.raises(InputError, match="more than 16 bits"):
-            read_picture(path, size=(4, 4))
-
-
-def test_sixteen_bit_tiff_may_count_from_white(picture):
-    path = picture(Image.fromarray(np.full((4, 4), 40000, np.uint16)), "x.tiff")
-    assert corner(read_picture(path, size=(4, 4))) == (156,) * 3
-    black_is_zero, white_is_zero = (struct.pack("<HHLL", 0x0106, 3, 1, tag) for tag in (1, 0))
-    content = path.read_bytes()
-    assert content.count(black_is_zero) == 1
-    path.write_bytes(content.replace(black_is_zero, white_is_zero))
-    assert corner(read_picture(path, size=(4, 4))) == (99,) * 3
-
-
 def test_cmyk_black_and_white_and_one_bit(picture):
     black = picture(Image.new("CMYK", (16, 16), (0, 0, 0, 255)), "x.jpg", quality=100)
     assert max(corner(read_picture(black, size=(16, 16)))) < 5

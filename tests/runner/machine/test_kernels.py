@@ -24,15 +24,6 @@ CPU, BF16 = torch.device("cpu"), torch.bfloat16
 WIDE = {"embed_dim": 48, "num_heads": 3, "img_size": (16, 16), "patch_size": 4}
 
 
-def test_for_bf16_on_a_cpu_that_has_them_the_kernels_are_chosen(native_machine):
-    model = build_vit(changed(**WIDE))
-    for wanted in ("auto", "native"):
-        assert choose_kernels(model, CPU, BF16, wanted) == "native"
-        assert model.backend.name == model.blocks[0].attn.inner.backend.name == "native"
-    assert choose_kernels(model, CPU, BF16, "torch") == "torch"
-    assert model.backend is model.blocks[0].attn.inner.backend is PLAIN
-
-
 @pytest.mark.parametrize(
     ("kind", "autocast", "backend"),
     [

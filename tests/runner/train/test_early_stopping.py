@@ -19,7 +19,7 @@ from vitcli.core.objectives.classify import Classify
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, DivergedError
 from vitcli.runner.evaluate.predict import classifier_of_run
-from vitcli.runner.evaluate.scores import describe_temperature, evaluate_run, why_doubtful
+from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.record import RunRecord, read_record
@@ -170,29 +170,6 @@ def test_validation_images_give_the_thresholds_of_prediction_sets(tiny):
     assert stored == pytest.approx([set_threshold(*held_out, share) for share in COVERAGES])
     assert stored[0] > stored[1] > stored[2] == 0, "16 images are enough for 90 %, but not for 95 %"
     assert "temperature" not in found.result, "no validation image is classified wrongly"
-
-
-@pytest.mark.parametrize(
-    ("num_val", "accuracy", "reason", "is_doubted"),
-    [
-        (3, 1.0, "3 validation images with 0 wrong answers are too few for a temperature", True),
-        (3, 0.0, "3 validation images with 3 wrong answers are too few for a temperature", True),
-        (4, 0.75, "4 validation images with 1 wrong answer are too few for a temperature", True),
-        (100, 0.9, "the validation images gave no temperature", False),
-        (3, None, "the validation images gave no temperature", False),
-        (100, None, "the validation images gave no temperature", False),
-    ],
-)
-def test_the_reason_for_no_temperature_counts_wrong_answers_only_if_known(
-    num_val, accuracy, reason, is_doubted
-):
-    result = {"val_accuracy": accuracy, "set_threshold_0.8": 0.5}
-    without, with_one = (
-        RunRecord(state="finished", num_val=num_val, result=result | more)
-        for more in ({}, {"temperature": 0.5})
-    )
-    assert describe_temperature(without).endswith(reason)
-    assert (why_doubtful(with_one) is not None) == is_doubted
 
 
 def test_a_head_that_starts_from_a_probe_classifies_without_a_training(tiny, pictures, copy_of_run):

@@ -17,7 +17,7 @@ from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
 from vitcli.runner.train import ranks
 from vitcli.runner.train.prepare import Request, prepare
-from vitcli.runner.train.ranks import device_of_rank, refuse_other_ranks, refuse_parts
+from vitcli.runner.train.ranks import device_of_rank, refuse_parts
 
 STARTED = dict.fromkeys(VARIABLES, "1") | {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
 LONG = ("--epochs", "40")
@@ -48,15 +48,6 @@ def test_each_rank_has_a_gpu_of_its_own(rank_1, monkeypatch):
     monkeypatch.setattr(ranks.torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ResourceError):
         device_of_rank("auto")
-
-
-def test_ranks_with_other_images_or_another_torch_are_refused(rank_1, monkeypatch):
-    def gather(facts, own):
-        facts[:] = [own | {"data": "other"}, own]
-
-    monkeypatch.setattr(ranks.dist, "all_gather_object", gather)
-    with pytest.raises(ConfigError, match="rank 0 has data other, rank 1 has mine"):
-        refuse_other_ranks({"threads": 1, "data": "mine"})
 
 
 def test_ranks_compare_the_kernels_that_a_compiler_made_on_each_machine(rank_1, tiny, monkeypatch):

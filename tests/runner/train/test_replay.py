@@ -100,7 +100,6 @@ def test_a_run_whose_checkpoints_are_gone_starts_at_its_first_step(tiny, here, m
         (("--resume", "calm", "--replay", 3, "--dry-run"), 2, "--dry-run"),
         (("--resume", "calm", "--replay", 3, "-s", "optim.lr=1"), 2, "--allow-inexact"),
         (("--resume", "nobody", "--replay", 3), 4, "nobody"),
-        (("--resume", "quickstart", "--replay", 3), 4, "quickstart"),
     ],
 )
 def test_what_cannot_be_replayed_is_refused(calm, words, code, told):
