@@ -22,6 +22,11 @@ from PIL import Image
 # For experiments/gates. It stands last, so that an installed vitcli is tested if there is one.
 sys.path.append(str(Path(__file__).parents[1]))
 
+# No test cuts the power, and to wait for the disk takes longer than most trainings here.
+# tests/faults/power_loss.py models a disk that keeps only what was synced.
+os.fsync = lambda descriptor: None
+os.sync = lambda: None
+
 CLS = {"model.pool": "cls", "model.pos_embed": "learned"}
 TINY = """
 model: {patch_size: 4, embed_dim: 16, depth: 2, num_heads: 2, mlp_ratio: 2.0, pool: mean,
