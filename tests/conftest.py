@@ -22,6 +22,15 @@ from PIL import Image
 # For experiments/gates. It stands last, so that an installed vitcli is tested if there is one.
 sys.path.append(str(Path(__file__).parents[1]))
 
+# No test cuts the power, and to wait for the disk takes longer than most trainings here.
+# tests/faults/power_loss.py models a disk that keeps only what was synced.
+os.fsync = lambda fd: None
+os.sync = lambda: None
+
+COVERED = ("tests/runner/run/", "tests/runner/experiment/", "tests/runner/test_files.py")
+COVERED += ("tests/runner/train/test_train_folder.py", "tests/cli/test_runs.py")
+COVERED += ("tests/cli/test_runs_ls.py", "tests/cli/test_runs_rm_study.py")
+"""Where the tests are that must reach each branch of the code that keeps runs safe."""
 CLS = {"model.pool": "cls", "model.pos_embed": "learned"}
 TINY = """
 model: {patch_size: 4, embed_dim: 16, depth: 2, num_heads: 2, mlp_ratio: 2.0, pool: mean,
@@ -50,10 +59,17 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if plugin and not has(plugin) else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip tests without their plugins, and begin with those that take long.
+
+    With ``--cov``, only the tests of COVERED are traced.
+    """
     from tests.plugin_rows import has
 
+    items.sort(key=lambda item: item.get_closest_marker("ci") is None)
     for item in items:
+        if config.pluginmanager.hasplugin("_cov") and not item.nodeid.startswith(COVERED):
+            item.add_marker("no_cover")
         needed = [name for mark in item.iter_markers("plugin") for name in mark.args]
         for name in (name for name in needed if not has(name)):
             item.add_marker(pytest.mark.skip(reason=f"needs the plugin {name}"))
@@ -239,6 +255,12 @@ def without_workers(monkeypatch) -> None:
     from tests.here_engine import HereEngine
 
     monkeypatch.setattr("vitcli.runner.engines.drive.LocalEngine", HereEngine)
+
+
+@pytest.fixture
+def sketched(monkeypatch) -> None:
+    """Let each file of a figure hold its form: to draw it takes longer than the rest of a test."""
+    monkeypatch.setattr("vitcli.runner.figure_style.encode", lambda draw, form, **_: form.encode())
 
 
 @pytest.fixture

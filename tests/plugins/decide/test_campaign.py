@@ -108,7 +108,6 @@ def made(here, monkeypatch) -> None:
     monkeypatch.setattr("vitcli.runner.engines.drive.LocalEngine", Engine)
     named = "vitcli.runner.machine.device.name_precision"
     monkeypatch.setattr(named, lambda name, _: {"auto": "fp32"}.get(name, name))
-    monkeypatch.setattr("os.fsync", ignore_message)  # no test here cuts the power
     monkeypatch.setattr(Engine, "trained", [], raising=False)
     monkeypatch.setattr(Engine, "weights", {}, raising=False)
     monkeypatch.setattr(Engine, "left", 0, raising=False)

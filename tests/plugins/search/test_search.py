@@ -138,7 +138,6 @@ def points(trials: Trials) -> list[str]:
 def made(here, monkeypatch) -> None:
     monkeypatch.setattr("vitcli.runner.engines.drive.LocalEngine", Engine)
     monkeypatch.setattr("vitcli.plugins.search.trials.model_size", size)
-    monkeypatch.setattr("os.fsync", ignore_message)  # no test here cuts the power
     monkeypatch.setattr(Engine, "trained", [], raising=False)
     monkeypatch.setattr(Engine, "cancelled", [], raising=False)
     monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "finished"))
