@@ -165,6 +165,7 @@ def write_texts(prefix: str, root: Path, texts: list[str]) -> str:
         (["-1.0", "1"], ["-1.0", "1"], "no label", 0),
         (["-1", "1"], ["-1", "1"], "no label", 0),
         (["#N/A", "a"], ["#N/A", "a"], "no label", 0),
+        (["ox_cart", "ox cart"], ["ox cart", "ox_cart"], "one name", 1),
         (["#NV", "a"], ["#NV", "a"], "no label", 0),
         (["NaN", "a"], ["NaN", "a"], "no label", 0),
         (["cat", "cats"], ["cat", "cats"], "", 0),

@@ -20,9 +20,9 @@ MOST_TEXT = 400_000
 """Largest number of characters of all names as JSON, so that a run's config.yaml can be read."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
 SAME = str.maketrans(
-    "\u0130\u0131\u2018\u2019\u02bc\u00b4`\u2010\u2011\u2013\u2014\u2212", "ii'''''-----"
+    "\u0130\u0131\u2018\u2019\u02bc\u00b4`\u2010\u2011\u2013\u2014\u2212_", "ii'''''----- "
 )
-"""The dot of a Turkish i, apostrophes and hyphens, which programs and people exchange."""
+"""Turkish letters i, apostrophes, hyphens and underscores, each as the one that stands for all."""
 NO_LABEL = ("-1", "nan", "null", "none", "na", "n/a", "<na>", "#n/a", "#nv", "#n/d", "#null!")
 """What programs write for a picture without a label, in small letters."""
 SEVERAL = re.compile(r"['\"\s]*[|;,]['\"\s]*")
