@@ -124,6 +124,18 @@ def test_files_of_parquet_have_the_same_classes(tmp_path, monkeypatch):
         list_pictures(name)
 
 
+@pytest.mark.parametrize(
+    "names", ["{}-0.parquet", "beans-{}.parquet", "my_{}.0.parquet", "split={}/0.parquet"]
+)
+def test_the_split_is_a_word_in_the_names_of_files_and_folders(names, tmp_path):
+    for split in ("train", "test"):
+        file = tmp_path / names.format(split)
+        file.parent.mkdir(exist_ok=True)
+        assert list_pictures(write_columns(file.parent, label=PLAIN)).num_test is None
+        (file.parent / "x.parquet").rename(file)
+    assert list_pictures(f"parquet:{tmp_path}").num_test == 20
+
+
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr("vitcli.runner.errors.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install '\.\[hub\]'"):

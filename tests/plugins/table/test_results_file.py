@@ -303,6 +303,7 @@ BOTH = {"variant": "variant", "score": "accuracy"}
         (f"SEP=;\n{PLAIN.replace(',', ';')}", {}),
         (WITH_STATE.replace(",", "\t").replace("state", NOTE), {"score": "accuracy"}),
         (PLAIN.replace("0.8", "8").replace("\n", " %\n").replace("y %", "y"), {}),
+        (PLAIN.replace("0.8", "8").replace("\n", "\u202f%\n").replace("y\u202f%", "y"), {}),
         (PLAIN.replace("\n", "\r\n , ,\r\n"), {}),
         (WITH_INDEX.replace("variant", "Unnamed: 0,variant"), {}),
         (PLAIN.replace("variant", "Variant").replace("accuracy", "val/acc"), {}),
@@ -341,6 +342,7 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         ('variant,seed,score\na,0,"810,000"\n', {}, "line 2: .*decimal point"),
         ("variant,seed,accuracy\na,0,0.8\nb,0,80\n", {}, "line 2: .*--unit percent"),
         (text_of([0.81, 0.83, 1, 81.5, 79, 84], "variant,seed,score"), {}, "percent.*--unit none"),
+        (text_of([0.11, 0.12, 0.1, 9.9, 11, 10], "variant,seed,mape"), {}, "line 2: .*--unit none"),
         (
             text_of([0.2, 0.3, 0.2, 3, 4, 3], "variant,seed,fpr"),
             {"lower_is_better": True},

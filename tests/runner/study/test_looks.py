@@ -136,6 +136,13 @@ def test_intervals_never_become_wider_and_have_the_level_of_their_look():
     assert (equal.effect, equal.p_equivalent) == ("better", None), "not equivalent"
 
 
+def test_equal_differences_have_no_interval_because_nothing_is_known_of_their_spread():
+    doc = made([2.2] * 3, 3)
+    shown = dict(zip([c.header for c in build(doc).columns], build(doc).rows[1], strict=True))
+    assert shown["difference [95 % CI]"] == "+2.20"
+    assert any("with unequal differences" in note for note in build(doc).notes)
+
+
 def test_p_is_the_larger_of_both_tests_without_predictions_too():
     skewed = [0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 30.0]
     row = compare(made(skewed, 8))[1]

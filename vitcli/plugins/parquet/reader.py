@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ from vitcli.runner.errors import InputError
 from vitcli.runner.text import composed, printable, quantity
 
 TABLE, FACTS = "labels.csv", "facts.json"
-UNPACKED = 2
+UNPACKED = 3
 """Raised when files are unpacked to other pictures or labels than before."""
 AT_ONCE = 16
 MOST_TIMES = 100
@@ -36,8 +37,7 @@ def list_parquet(path: Path) -> PictureFolder:
         raise InputError(f"{printable(path)} has no Parquet file; expected: PATH/train-*.parquet")
     splits = {file: _split_of_file(file, path) for file in parquets}
     if any(splits.values()) and (strange := [file for file in parquets if not splits[file]]):
-        known = "train, test or validation"
-        raise InputError(f"{printable(strange[0])}: its name does not begin with {known}")
+        raise InputError(f"{printable(strange[0])}: its name has no train, test or validation")
     stamp = repr((UNPACKED, [(str(file), file_version(file)) for file in parquets]))
     (place,) = unpacked_folders(path)
     with explain_write_errors(place):
@@ -83,10 +83,11 @@ def _listed(place: Path, facts: Mapping[str, Any]) -> PictureFolder:
 
 
 def _split_of_file(file: Path, root: Path) -> str:
-    """Return the split of ``train-00000-of-00001.parquet`` or ``train/0000.parquet``, else ''."""
-    beginning = file.stem.replace("_", "-").replace(".", "-").partition("-")[0]
-    above = split_of(file.parent.name) if file.parent != root else None
-    return split_of(beginning) or above or ""
+    """Return the split in the names below a folder, as in ``beans-train-0.parquet``; else ''."""
+    for name in reversed(file.relative_to(root).parts):  # a single file has none
+        if split := next(filter(None, map(split_of, re.split("[-_.=]", name))), None):
+            return split
+    return ""
 
 
 def _unpack(splits: Mapping[Path, str], folder: Path) -> dict[str, Any]:

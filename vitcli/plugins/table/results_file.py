@@ -412,7 +412,7 @@ def _scores(
     if delimiter != "," and not any("." in text for text in texts.values()):
         texts = {place: text.replace(",", ".") for place, text in texts.items()}
     if chosen != "fraction" and {text[-1:] for text in texts.values()} == {"%"}:
-        texts = {place: text.rstrip("% ") for place, text in texts.items()}
+        texts = {place: text.rstrip("%").rstrip() for place, text in texts.items()}
         chosen = chosen or "percent"
     for place, text in texts.items():
         if not NUMBER.fullmatch(text) or len(text) > 40 or abs(Decimal(text)) > 1e39:

@@ -12,8 +12,8 @@ SHARES, GAINS, ERRORS, LOSSES, SPLITS = (
         " macrof1 microf1 weightedf1 macroavgf1score weightedavgf1score auc auroc rocauc aucroc"
         " auprc prauc aucpr ap map precision recall iou miou dice",
         "score r2 psnr ssim bleu reward",
-        "err error errorrate top1error top1err top5error top5err wer cer ece",
-        "loss nll logloss crossentropy ce bce kl mse rmse mae mape perplexity ppl fid brier nllloss"
+        "err error errorrate top1error top1err top5error top5err wer cer ece mape",
+        "loss nll logloss crossentropy ce bce kl mse rmse mae perplexity ppl fid brier nllloss"
         " celoss bceloss mseloss crossentropyloss diceloss focalloss",
         "best final last max min train val valid validation test eval dev epoch percent pct"
         " percentage fraction proportion",

@@ -19,7 +19,11 @@ IN_A_NAME = f"[{INVISIBLE}\u034f\ufe00-\ufe0f]"
 MOST_TEXT = 400_000
 """Largest number of characters of all names as JSON, so that a run's config.yaml can be read."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
-NO_LABEL = ("-1", "nan", "null", "none", "na", "n/a", "#n/a", "<na>")
+SAME = str.maketrans(
+    "\u0130\u0131\u2018\u2019\u02bc\u00b4`\u2010\u2011\u2013\u2014\u2212_", "ii'''''----- "
+)
+"""Turkish letters i, apostrophes, hyphens and underscores, each as the one that stands for all."""
+NO_LABEL = ("-1", "nan", "null", "none", "na", "n/a", "<na>", "#n/a", "#nv", "#n/d", "#null!")
 """What programs write for a picture without a label, in small letters."""
 SEVERAL = re.compile(r"['\"\s]*[|;,]['\"\s]*")
 """What programs write between several labels of a picture."""
@@ -83,8 +87,8 @@ def in_order(names: Collection[Class]) -> list[Class]:
 
 
 def names_alike(names: Sequence[str]) -> Pairs:
-    """Return classes whose names differ only in capitals, width, blanks or invisible signs."""
-    seen = [re.sub(IN_A_NAME, "", name) for name in names]
+    """Return classes whose names differ only in capitals, width, blanks or signs like a hyphen."""
+    seen = [re.sub(IN_A_NAME, "", composed(name)).translate(SAME) for name in names]
     folded = [unicodedata.normalize("NFKC", name).casefold() for name in seen]
     return _same(names, [" ".join(name.split()) for name in folded])
 

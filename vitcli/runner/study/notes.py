@@ -84,7 +84,8 @@ def _differences(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     what = f"Difference: from {doc.rows[0].variant}, in {doc.headline.difference_unit}"
     known = {row.with_images for row in rows if row.ci_low is not None}
     if not known:
-        return f"{what}, paired by seed; an interval needs {MIN_PAIRS} pairs."
+        unequal = " with unequal differences" * any(row.num_pairs >= MIN_PAIRS for row in rows)
+        return f"{what}, paired by seed; an interval needs {MIN_PAIRS} pairs{unequal}."
     chances = {
         "new seeds and new test images": True in known,
         f"new seeds alone, because {_without_images(doc)}": False in known,

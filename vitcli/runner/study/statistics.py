@@ -227,6 +227,8 @@ def _with_intervals(
     most = 100.0 if doc.headline.unit == "%" else np.inf  # no difference of two shares is larger
 
     def headline(look: Look) -> Interval | None:
+        if look.own.variance <= NOTHING:
+            return None  # equal differences do not tell how much others vary
         # With few seeds, Satterthwaite's is too narrow at the levels of unplanned looks.
         known = row.contrast.at(look.pairs) if row.contrast else None
         if known and look.pairs == doc.planned_seeds:
