@@ -134,6 +134,7 @@ def test_a_validation_picture_that_is_a_training_picture_is_left_out(pictures, h
     assert json.loads(vitcli("check", "pictures", "--json")[1])["num_val"] == 2
     talk = vitcli("check", "pictures", "--leave-out", "copies.csv")[2]
     assert "copies.csv is not written: without the copies, a class or a split would have no" in talk
+    assert "or move a folder of copies away" in talk
     Image.new("RGB", (8, 8), "white").save(pictures / "val" / "dark" / "other.png")
     assert vitcli("check", "pictures", "--leave-out", "copies.csv")[0] == 6
     assert Path("copies.csv").read_text().count("val/") == 2
