@@ -105,20 +105,22 @@ def test_pairs_with_two_labels_are_found_on_all_sides_and_come_first(pictures):
     dark, bright = pictures / "train" / "dark", pictures / "train" / "bright"
     shutil.copy(pictures / "test" / "dark" / "1.png", pictures / "test" / "bright" / "twin.png")
     shutil.copy(dark / "1.png", pictures / "test" / "bright" / "across.png")
+    shutil.copy(dark / "1.png", dark / "again.png")
     for number, other in ((2, dark), (3, dark), (4, bright)):
         Image.open(dark / f"{number}.png").rotate(90).save(other / f"turned{number}.png")
     found = check("pictures", code=6)
     pairs = [(row["kind"], {row["picture"], row["other"]}) for row in found["pairs"]]
-    assert pairs[:2] == [
+    assert pairs[:3] == [
+        ("twins", {"train/dark/again.png", "test/bright/across.png"}),
         ("twins", {"test/bright/across.png", "train/dark/1.png"}),
         ("twins", {"test/bright/twin.png", "test/dark/1.png"}),
     ]
     alike = [pair for kind, pair in pairs if kind == "alike"]
     assert alike[0] == {"train/bright/turned4.png", "train/dark/4.png"}
-    assert len(alike) == 3
+    assert len(alike) == 4
     told: list[str] = []
     load_data(DataSpec(name="imagefolder:pictures", allow_leaks=True), on_message=told.append)
-    assert [text for text in told if "2 of 31 pictures found in another class" in text]
+    assert [text for text in told if "3 of 32 pictures found in another class" in text]
 
 
 def test_a_validation_picture_that_is_a_training_picture_is_left_out(pictures, here):
@@ -128,11 +130,14 @@ def test_a_validation_picture_that_is_a_training_picture_is_left_out(pictures, h
     assert check("pictures", code=6)["num_val"] == 2
     talk = vitcli("check", "pictures", "--leave-out", "copies.csv")[2]
     assert "copies.csv is not written: without the copies, a class or a split would have no" in talk
+    assert "or move a folder of copies away" in talk
     Image.new("RGB", (8, 8), "white").save(pictures / "val" / "dark" / "other.png")
     assert vitcli("check", "pictures", "--leave-out", "copies.csv")[0] == 6
     assert Path("copies.csv").read_text().count("val/") == 2
     data = DataSpec(name="imagefolder:pictures", corrections="copies.csv", val_split=0.1)
-    assert load_data(data).val.names == ("val/dark/other.png",)
+    told: list[str] = []
+    assert load_data(data, on_message=told.append).val.names == ("val/dark/other.png",)
+    assert "note: no validation picture of 'bright'" in told
 
 
 def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictures):

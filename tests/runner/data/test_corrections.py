@@ -167,6 +167,14 @@ def test_a_csv_file_of_another_program_gives_the_same_pictures(text, unused, tmp
     assert [note.endswith(f"not used: {unused}") for note in told] == [True] * bool(unused)
 
 
+@pytest.mark.parametrize(("written", "stored"), [("a\u0308", "\xe4"), ("\xe4", "a\u0308")])
+def test_a_path_of_a_csv_file_may_have_another_form_of_unicode(written, stored, tmp_path):
+    for name in (stored, "b"):
+        (tmp_path / f"{name}.png").write_bytes(b"")
+    (tmp_path / "x.csv").write_text(f"path,label\n{written}.png,cat\nb.png,dog\n", "utf-8")
+    assert list_pictures(f"csv:{tmp_path / 'x.csv'}").names == (f"{stored}.png", "b.png")
+
+
 @pytest.mark.parametrize(
     "labels", [("0002", "002", "02", "2", "9", "10"), ("-1.0", "2.0", "10.0"), ("10", "9", "x")]
 )

@@ -113,7 +113,7 @@ def test_old_pictures_stay_in_their_split_and_new_ones_are_divided(photos, betwe
 
 
 def test_groups_and_corrections_of_the_run_stay_unless_others_are_typed(photos):
-    made = "file,label\ncat/20-0.png,dog\ncat/20-1.png,\n"
+    made = "file,label\ncat/20-0.png,dog\ncat/20-1.png,\ncat/20-2.png,cat\n"
     Path("wrong.csv").write_text(made)
     group = ("-s", r"data.group=20-(\d+)\.")
     train("photos", "better", *group, "-s", "data.corrections=wrong.csv")

@@ -132,7 +132,7 @@ class FolderCheck:
 
     @property
     def left_out(self) -> list[str]:
-        """Return what to leave out: held-out pictures, and both pictures with two labels.
+        """Return what to leave out: held-out pictures, and all that have two labels.
 
         Pictures that look like one of another class stay, because they may be rightly labelled.
         Those of a class that only look alike stay, if otherwise it would have no test picture.

@@ -106,7 +106,10 @@ def check(
     elif leave_out is not None:
         why = "there is nothing to leave out"
         if found.has_copies:
-            why = "without the copies, a class or a split would have no pictures; add other ones"
+            why = (
+                "without the copies, a class or a split would have no pictures; add other ones, or"
+                " move a folder of copies away"
+            )
         say(f"{leave_out} is not written: {why}")
     following = command_after(folder, name, found, leave_out, against, fields)
     written = [path for path in (page, leave_out if found.left_out else None) if path]

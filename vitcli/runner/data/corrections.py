@@ -99,9 +99,12 @@ def apply_corrections(data: DataSet, corrections: Corrections) -> DataSet:
 
 
 def describe_corrections(corrections: Corrections, file: str | None, folder: PictureFolder) -> str:
-    num_out = sum(label is None for label in corrections.values())
-    changed = quantity(len(corrections) - num_out, "label")
-    out = quantity(num_out, "picture")
+    numbers = next(iter(folder.extra.values()), torch.tensor(folder.labels))
+    before = dict(zip(folder.names, numbers, strict=True))
+    given = {name: label for name, label in corrections.items() if label is not None}
+    num_changed = sum(bool((before[name] != label).any()) for name, label in given.items())
+    changed = quantity(num_changed, "label")
+    out = quantity(len(corrections) - len(given), "picture")
     where = printable(corrections_file(str(file), folder))
     return f"{printable(folder.root)}: {changed} corrected, {out} left out ({where})"
 

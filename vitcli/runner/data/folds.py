@@ -130,7 +130,7 @@ def linked_images(
         different = quantity(fewest, "group" if len(given) else "different image")
         raise InputError(
             f"data.folds is {folds}, but class {class_names[label]!r} has only {different};"
-            " add some, or use fewer folds"
+            f" add some, or use fewer folds{f': -s data.folds={fewest}' * (fewest > 1)}"
         )
     kept, unlinked = _links_kept(alike, equal, np.array(labels), folds)
     names = [class_names[label] for label in sorted(unlinked)]

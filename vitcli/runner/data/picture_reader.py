@@ -401,12 +401,15 @@ def notes_on_fifth(
 def same_pictures(train: Images, test: Images, val: Images | None) -> Pairs:
     """Return the names of pairs of pictures that look the same, by their row of ``SAME``."""
     named = [*map(_digests, (test, train, val))]
-    first, twins = dict[bytes, tuple[str, int]](), list[tuple[str, str]]()
+    first, twins = dict[bytes, dict[int, str]](), list[tuple[str, str]]()
     labels = [label for part in (train, test, val) if part for label in part.labels.tolist()]
-    for (digest, name), label in zip([*named[1], *named[0], *named[2]], labels, strict=True):
-        other, its_label = first.setdefault(digest, (name, label))
-        if its_label != label:
-            twins.append((name, other))
+    rows = [*zip([*named[1], *named[0], *named[2]], labels, strict=True)]
+    for (digest, name), label in rows:
+        first.setdefault(digest, {}).setdefault(label, name)
+    for (digest, name), label in rows:  # also a second copy in the class of the first one
+        others = [other for its_label, other in first[digest].items() if its_label != label]
+        if others and name != next(iter(first[digest].values())):
+            twins.append((name, others[0]))
     copies = _copies(*named)
     exact = {name for name, _ in copies["copies"]}
     pairs = ((test.names[a], train.names[b]) for a, b in _near(train, test, in_colour=True))
@@ -489,9 +492,12 @@ def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
     label: dict[str, int] = {}
     for images in filter(None, (data.train, data.test, data.val)):
         label |= zip(images.names, images.labels.tolist(), strict=True)
-    counts = images_by_class(data.test.extra, data.test.labels, data.num_classes)
-    untested = [name for name, count in zip(data.class_names, counts, strict=True) if not count]
-    notes = [f"note: no test picture of {printable(name)!r}" for name in untested]
+    notes = list[str]()
+    for split, images in {"test": data.test, "validation": data.val}.items():
+        if images is not None:
+            counts = images_by_class(images.extra, images.labels, data.num_classes)
+            lacking = [n for n, count in zip(data.class_names, counts, strict=True) if not count]
+            notes += [f"note: no {split} picture of {printable(name)!r}" for name in lacking]
     if decoded.kept_area < 1 - MOST_LOST:
         height, width = data.img_size
         notes.append(

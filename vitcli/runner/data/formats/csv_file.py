@@ -5,6 +5,7 @@ A column that a plugin reads, such as ``labels``, may take the place of ``label`
 
 import hashlib
 import os
+import unicodedata
 from collections.abc import Container, Sequence
 from pathlib import Path
 
@@ -84,7 +85,9 @@ def list_csv(
 
 
 def picture_at(at: str, written: str, root: Path, named: Container[str]) -> str:
-    picture = os.path.normpath(root / written)
+    forms = (written, *(unicodedata.normalize(form, written) for form in ("NFC", "NFD")))
+    places = [os.path.normpath(root / form) for form in forms]
+    picture = next(filter(os.path.isfile, places), places[0])
     if not picture.startswith(os.path.join(root, "")):
         where = f"{printable(written)} is outside the folder of the file"
         raise InputError(f"{at}: {where}; move the file to a folder above all pictures")
