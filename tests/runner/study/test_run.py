@@ -89,15 +89,17 @@ def test_a_trial_killed_or_hung_once_continues_in_another_process(
     def send_and_kill(self, folder):
         original(self, folder)
         sent.append(folder)
-        if folder == "full/seed0" and sent.count(folder) == 1:
+        is_first = sent.count("full/seed0") == 1
+        if folder == "full/seed0" and number == signal.SIGSTOP:
+            limit = 10.0 if is_first else HANG  # longer than any pause of a trial
+            monkeypatch.setattr(engine, "EVENT_TIMEOUT", limit)
+        if folder == "full/seed0" and is_first:
             while not (trial.path / METRICS).exists() and self.process.poll() is None:
                 time.sleep(0.01)
             os.kill(self.process.pid, number)
 
     trial = RunDir(ROOT / "full/seed0")
     monkeypatch.setattr(Worker, "send", send_and_kill)
-    if number == signal.SIGSTOP:  # shorter than the default hour, longer than any pause of a trial
-        monkeypatch.setattr(engine, "EVENT_TIMEOUT", 30.0)
     events: list = []
     found = run(study, events, seeds=[0], jobs=jobs)
     states = {folder: state.state for folder, state in found.items()}
