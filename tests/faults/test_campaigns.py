@@ -37,7 +37,11 @@ for name, count in json.loads(sys.argv[1]).items():
 
 
 @pytest.mark.parametrize(
-    ("counts", "seed"), [(SHORT, 0), pytest.param(LONGER, 1, marks=pytest.mark.ci)]
+    ("counts", "seed"),
+    [
+        pytest.param(SHORT, 0, marks=pytest.mark.short),
+        pytest.param(LONGER, 1, marks=pytest.mark.ci),
+    ],
 )
 def test_nothing_is_lost(tmp_path, counts, seed):
     """All campaigns in one process: importing torch takes longer than some of them."""
