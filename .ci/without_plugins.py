@@ -35,6 +35,17 @@ for name in TASKS:
     task = TinyTask(name, Path("tasks"))
     task.train(f"runs/{name}", {"train.epochs": 1, "train.limit_batches": 1})
 """
+IN_TURN = """
+import json, sys
+from vitcli.cli.main import main
+for words in json.loads(sys.argv[1]):
+    print("$ vitcli", *words, flush=True)
+    sys.argv = ["vitcli", *words]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+"""
 SHORT = ("--epochs", "1", "--limit-batches", "2")
 CORE = ("tests/core", "tests/runner", "tests/cli")
 """Where the core's tests are, and those marked "seam"."""
@@ -56,7 +67,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("runs", "show", "pets"),
     ("runs", "verify", "pets"),
 )
-"""README's commands of the core, shortened, and one of each other group."""
+"""README's commands of the core, shortened, and one of each other group; in turn in a process."""
 
 
 class Copy:
@@ -137,8 +148,7 @@ def core_works_without(known: Mapping[str, Plugin]) -> bool:
         with ThreadPoolExecutor() as pool:
             folders = (*CORE, *ITS_PYTHON)
             tests = pool.submit(copy.passes, "-m", "pytest", "-q", "-n", "auto", *folders)
-            for words in COMMANDS:
-                works &= copy.passes(*vitcli, *words, cwd=copy.place)
+            works &= copy.passes("-c", IN_TURN, json.dumps(COMMANDS), cwd=copy.place)
         return tests.result() and works
 
 
