@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 # No test cuts the power, and to wait for the disk takes longer than most trainings here.
 # tests/faults/power_loss.py models a disk that keeps only what was synced.
-os.fsync = lambda descriptor: None
+os.fsync = lambda fd: None
 os.sync = lambda: None
 
 COVERED = ("tests/runner/run/", "tests/runner/experiment/", "tests/runner/test_files.py")
@@ -255,6 +255,12 @@ def without_workers(monkeypatch) -> None:
     from tests.here_engine import HereEngine
 
     monkeypatch.setattr("vitcli.runner.engines.drive.LocalEngine", HereEngine)
+
+
+@pytest.fixture
+def sketched(monkeypatch) -> None:
+    """Let each file of a figure hold its form: to draw it takes longer than the rest of a test."""
+    monkeypatch.setattr("vitcli.runner.figure_style.encode", lambda draw, form, **_: form.encode())
 
 
 @pytest.fixture

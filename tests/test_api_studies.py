@@ -55,7 +55,7 @@ def module(here, monkeypatch) -> ModuleType:
 
 
 @pytest.fixture
-def study(tiny) -> Callable[..., vitcli.ResultTable]:
+def study(tiny, sketched) -> Callable[..., vitcli.ResultTable]:
     def run(changes: dict[str, Any], **options: Any) -> vitcli.ResultTable:
         variants = {"full": {}, "mine": changes}
         given: dict[str, Any] = {"seeds": 1, "name": "s", "epochs": 1, "device": "cpu"}

@@ -251,7 +251,7 @@ SHAPE = re.compile(r"^(\w+) = .*#.*?\(([\d, ]+)\)", re.MULTILINE)
 
 
 @pytest.fixture
-def small_trainings(monkeypatch, without_workers) -> None:
+def small_trainings(monkeypatch, without_workers, sketched) -> None:
     """Let Python train on a few images of each data set, and studies on small pictures."""
     fit = vitcli.fit
 

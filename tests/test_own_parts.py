@@ -148,7 +148,7 @@ def tutorial(tiny, monkeypatch) -> list[str]:
 
 
 def test_the_tutorial_runs_and_a_changed_part_makes_its_trials_stale(
-    tutorial, tiny, without_workers
+    tutorial, tiny, without_workers, sketched
 ):
     commands.save_picture("photo.jpg", (40, 30))
     for command in tutorial:
@@ -783,7 +783,7 @@ class Lora(nn.Linear):
         super().__init__(layer.in_features, layer.out_features)
 
 
-def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
+def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny, sketched):
     Path("bad.py").write_text(BAD + TAUGHT)
     Path("bad.yaml").write_text(
         f"code: [bad.py]\nbase: {tiny}\nseeds: [0]\ntrain: {{epochs: 1}}\n"
@@ -867,7 +867,7 @@ class Odd(nn.Module):
 
 @pytest.mark.plugin("distil", "exports", "page", "trackers")
 def test_an_own_model_with_any_option_names_teaches_and_only_a_training_needs_its_code(
-    tiny, without_workers
+    tiny, without_workers, sketched
 ):
     Path("odd.py").write_text(ODD)
     head = f"code: [odd.py]\nbase: {tiny}\nseeds: [0, 1]\ntrain: {{epochs: 1, limit_batches: 1}}\n"

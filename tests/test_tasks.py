@@ -259,12 +259,13 @@ def test_it_is_ablated(task, monkeypatch, request):
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths), prepend=os.pathsep)
     else:
         request.getfixturevalue("without_workers")
+        request.getfixturevalue("sketched")
     Path("mine.yaml").write_text(
         "question: does the FFN help?\n"
         f"base: {task.path}\nseeds: [0]\ntrain: {{epochs: 1}}\n"
         "variants: {base: {}, no-ffn: {model.ffn: none}}\n"
     )
-    assert f"| {task.row.headline.title} |" in vitcli("ablate mine.yaml --format md")
+    assert f"| {task.row.headline.title} |" in vitcli("ablate mine.yaml -j 1 --format md")
     document = json.loads(vitcli("ablate mine.yaml --table-only --format json"))
     assert len(document["statistics"]) == 2
     for numbers in document["statistics"]:

@@ -58,6 +58,7 @@ def test_a_dry_run_refuses_the_pictures_that_the_trials_refuse(study, pictures):
     said(4, *words)
 
 
+@pytest.mark.usefixtures("sketched")
 @pytest.mark.parametrize("words", [("--only", "full"), ()])
 def test_a_dry_run_refuses_pictures_that_were_edited_since_the_first_trial(study, pictures, words):
     typed("ablate mine.yaml --only full --seeds 0")
@@ -65,7 +66,7 @@ def test_a_dry_run_refuses_pictures_that_were_edited_since_the_first_trial(study
     assert "were trained on other images" in said(4, "ablate", "mine.yaml", *words, "--dry-run")
 
 
-def test_the_report_of_the_whole_study_is_not_replaced_by_that_of_some_seeds(here):
+def test_the_report_of_the_whole_study_is_not_replaced_by_that_of_some_seeds(here, sketched):
     (here / "mine.yaml").write_text(PLAIN_STUDY)
     for variant in ("full", "no-norm"):
         for seed in (0, 1):

@@ -69,7 +69,7 @@ def diverging(self, batch, losses=Classify.losses):
     return {name: value * math.nan for name, value in losses(self, batch).items()}
 
 
-@pytest.mark.usefixtures("without_workers")
+@pytest.mark.usefixtures("without_workers", "sketched")
 @pytest.mark.parametrize(
     ("losses", "command", "code", "shown", "told"),
     [

@@ -20,9 +20,3 @@ def hub(here, monkeypatch) -> Path:
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here / "hub"))
     return here / "hub"
-
-
-@pytest.fixture
-def sketched(monkeypatch) -> None:
-    """Let each file of a figure hold its form: to draw it takes longer than the rest of a test."""
-    monkeypatch.setattr("vitcli.runner.figure_style.encode", lambda draw, form: form.encode())

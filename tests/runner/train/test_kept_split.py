@@ -320,7 +320,7 @@ def test_a_damaged_record_is_one_line_that_names_the_file(photos, words):
     assert "split.json" in vitcli("runs", "verify", "old")[1]
 
 
-@pytest.mark.usefixtures("without_workers")
+@pytest.mark.usefixtures("without_workers", "sketched")
 def test_the_trials_of_a_study_see_the_same_images_whatever_they_start_from(photos):
     """Trials share the images that were read."""
     grow(photos)
