@@ -27,9 +27,11 @@ sys.path.append(str(Path(__file__).parents[1]))
 os.fsync = lambda fd: None
 os.sync = lambda: None
 
-COVERED = ("tests/runner/run/", "tests/runner/experiment/", "tests/runner/test_files.py")
-COVERED += ("tests/runner/train/test_train_folder.py", "tests/cli/test_runs.py")
-COVERED += ("tests/cli/test_runs_ls.py", "tests/cli/test_runs_rm_study.py")
+COVERED = (
+    *("tests/runner/run/", "tests/runner/experiment/", "tests/runner/test_files.py"),
+    *("tests/runner/train/test_train_folder.py", "tests/cli/test_runs.py"),
+    *("tests/cli/test_runs_ls.py", "tests/cli/test_runs_rm_study.py"),
+)
 """Where the tests are that must reach each branch of the code that keeps runs safe."""
 CLS = {"model.pool": "cls", "model.pos_embed": "learned"}
 TINY = """

@@ -493,9 +493,9 @@ def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
     for images in filter(None, (data.train, data.test, data.val)):
         label |= zip(images.names, images.labels.tolist(), strict=True)
     notes = list[str]()
-    for split, images in {"test": data.test, "validation": data.val}.items():
-        if images is not None:
-            counts = images_by_class(images.extra, images.labels, data.num_classes)
+    for split, part in {"test": data.test, "validation": data.val}.items():
+        if part is not None:
+            counts = images_by_class(part.extra, part.labels, data.num_classes)
             lacking = [n for n, count in zip(data.class_names, counts, strict=True) if not count]
             notes += [f"note: no {split} picture of {printable(name)!r}" for name in lacking]
     if decoded.kept_area < 1 - MOST_LOST:
