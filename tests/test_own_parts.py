@@ -48,6 +48,7 @@ RESULTS = {
     "Fails": ("q @ k", "in forward: RuntimeError"),
     "Elsewhere": ("v.to('meta')", "Elsewhere returned a tensor on meta, not cpu"),
     "Draws": ("v * random.random()", "the same batch gave other numbers"),
+    "Drops": ("v * (self.training < 1 or random.random())", "draws from Python's random"),
     "Nothing": ("None", "Nothing returned NoneType, not a tensor"),
     "Double": ("v.double()", r"Double returned torch\.float64, needed torch\.float32"),
     "Ends": ("exit(0)", "in forward: SystemExit: 0"),
@@ -359,10 +360,11 @@ def test_what_an_own_part_does_not_state_is_not_drawn(tiny, every):
 
 NET = """
 import torch
+import torch.nn.functional as F
 from torch import nn
 from vitcli.parts import model
 
-SHARED = nn.Linear(3, 3)
+SHARED, DRAW = nn.Linear(3, 3), __import__("numpy").random.rand
 
 @model
 class Net(nn.Module):
@@ -411,6 +413,11 @@ TIED = "table = nn.Embedding(num_classes, 3); self.head.weight = self.table.weig
             "self.body.weight.data[0, 0] = float(__import__('numpy').random.rand())",
             POOLED,
             "net.py: net.body.weight has other initial values the second time",
+        ),
+        (
+            ZERO,
+            f"{POOLED} * (DRAW() if self.training else 1)",
+            "draws from Python's .*numpy.random",
         ),
         ("torch.manual_seed(0)", POOLED, "calls torch.manual_seed"),
         (ZERO, f"(torch.manual_seed(0), {POOLED})[1]", "calls torch.manual_seed"),
@@ -533,7 +540,7 @@ def test_operations_are_counted_once_but_again_for_parts_of_a_notebook(tiny, ide
     assert len(counts) == 1 + (identity == PYTHON)
 
 
-@pytest.mark.parametrize("counted", ["", " * self.count()"])
+@pytest.mark.parametrize("counted", ["", " * self.count()", " * F.dropout(torch.ones(3))"])
 def test_state_outside_the_weights_is_a_warning(tiny, counted):
     Path("net.py").write_text(NET % ("", f"self.head(self.means(x){counted})"))
     words = f"train {tiny} --code net.py -s model.family=Net -s train.ema_decay=null -o run"
