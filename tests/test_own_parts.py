@@ -940,6 +940,9 @@ def test_an_own_data_set_is_read_and_belongs_to_the_configuration(here):
     vitcli("runs show run")
     vitcli("eval run", 2)
     vitcli("eval run --trust-code")
+    as_new_process()
+    Path("pairs.py").write_text(f"{imports}@data_set\ndef pairs(text):\n    return [], []\n")
+    assert "pairs.py:3: returned tuple" in vitcli("data info pairs:80 --code pairs.py", 2)
 
 
 MAPPED = """
