@@ -841,6 +841,17 @@ def test_options_belong_to_the_configuration_and_reach_the_parts(tiny):
     assert lr_factor(5, schedule=schedule, warmup_steps=0, num_steps=10) == 1
 
 
+def test_a_schedule_may_return_a_tensor_and_what_is_no_number_is_named(tiny):
+    text = "import torch\nfrom vitcli.parts import schedule\n@schedule\ndef poly(progress):\n"
+    words = f"train {tiny} --code poly.py -s optim.schedule=poly -s optim.warmup_epochs=0"
+    Path("poly.py").write_text(f"{text}    return None\n")
+    wanted = "poly.py:3: schedule poly returned NoneType, not one number"
+    assert wanted in vitcli(f"{words} --epochs 1 -o none", 2)
+    as_new_process()
+    Path("poly.py").write_text(f"{text}    return torch.tensor(1 - progress)\n")
+    vitcli(f"{words} --epochs 1 -o poly")
+
+
 def test_an_own_attention_gets_all_queries_although_the_head_reads_cls_only(here):
     own = EVERY.replace(
         "self.share * v.mean(2, keepdim=True).expand_as(v)", "v * q.mean(2)[:, :, None]"

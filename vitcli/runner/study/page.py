@@ -112,7 +112,8 @@ def publish(doc: StudyResult, root: Path, on_message: Listener) -> list[Path]:
 
     A file that a person has changed is kept beside the new one.
     """
-    expected, before = _files(root, doc.figures), None
+    expected = _files(root, doc.figures)
+    before: StudyResult | None = None
     with suppress(OSError, ValueError, UserError):
         before = read_document(files.read_bounded(root / RESULTS, files.MAX_JSON).decode())
     is_same = before and render(before.replace(written={}), "json") == render(doc, "json")
