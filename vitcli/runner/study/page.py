@@ -24,7 +24,7 @@ from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.result import FIGURE_FORMATS, FIGURES, Candidate, StudyResult
 from vitcli.runner.study.run import free_name
 from vitcli.runner.study.table import read_document, render
-from vitcli.runner.text import Listener, capitalize, setting_text
+from vitcli.runner.text import Listener, capitalize, ignore_message, setting_text
 
 RESULTS = "results.json"
 FILES = {"table.md": "md", "table.tex": "latex", "table.csv": "csv", RESULTS: "json"}
@@ -107,7 +107,7 @@ def _files(folder: Path, figures: Iterable[str]) -> list[Path]:
     return [folder / name for name in (*reversed(FILES), "report.html", *names)]
 
 
-def publish(doc: StudyResult, root: Path, on_message: Listener) -> list[Path]:
+def publish(doc: StudyResult, root: Path, on_message: Listener = ignore_message) -> list[Path]:
     """Write all files below ``root``, unless they exist with the same document; return them.
 
     A file that a person has changed is kept beside the new one.
