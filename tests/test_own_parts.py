@@ -50,6 +50,7 @@ RESULTS = {
     "Fails": ("q @ k", "in forward: RuntimeError"),
     "Elsewhere": ("v.to('meta')", "Elsewhere returned a tensor on meta, not cpu"),
     "Draws": ("v * random.random()", "the same batch gave other numbers"),
+    "Drops": ("v * (self.training < 1 or random.random())", "draws from Python's random"),
     "Nothing": ("None", "Nothing returned NoneType, not a tensor"),
     "Double": ("v.double()", r"Double returned torch\.float64, needed torch\.float32"),
     "Ends": ("exit(0)", "in forward: SystemExit: 0"),
@@ -359,10 +360,11 @@ def test_what_an_own_part_does_not_state_is_not_drawn(tiny, every):
 
 NET = """
 import torch
+import torch.nn.functional as F
 from torch import nn
 from vitcli.parts import model
 
-SHARED = nn.Linear(3, 3)
+SHARED, DRAW = nn.Linear(3, 3), __import__("numpy").random.rand
 
 @model
 class Net(nn.Module):
@@ -411,6 +413,11 @@ TIED = "table = nn.Embedding(num_classes, 3); self.head.weight = self.table.weig
             "self.body.weight.data[0, 0] = float(__import__('numpy').random.rand())",
             POOLED,
             "net.py: net.body.weight has other initial values the second time",
+        ),
+        (
+            ZERO,
+            f"{POOLED} * (DRAW() if self.training else 1)",
+            "draws from Python's .*numpy.random",
         ),
         ("torch.manual_seed(0)", POOLED, "calls torch.manual_seed"),
         (ZERO, f"(torch.manual_seed(0), {POOLED})[1]", "calls torch.manual_seed"),
@@ -532,7 +539,7 @@ def test_operations_are_counted_once_but_again_for_parts_of_a_notebook(tiny, ide
     assert len(counts) == 1 + (identity == PYTHON)
 
 
-@pytest.mark.parametrize("counted", ["", " * self.count()"])
+@pytest.mark.parametrize("counted", ["", " * self.count()", " * F.dropout(torch.ones(3))"])
 def test_state_outside_the_weights_is_a_warning(tiny, counted):
     Path("net.py").write_text(NET % ("", f"self.head(self.means(x){counted})"))
     words = f"train {tiny} --code net.py -s model.family=Net -s train.ema_decay=null -o run"
@@ -831,6 +838,17 @@ def test_options_belong_to_the_configuration_and_reach_the_parts(tiny):
     assert lr_factor(5, schedule=schedule, warmup_steps=0, num_steps=10) == 1
 
 
+def test_a_schedule_may_return_a_tensor_and_what_is_no_number_is_named(tiny):
+    text = "import torch\nfrom vitcli.parts import schedule\n@schedule\ndef poly(progress):\n"
+    words = f"train {tiny} --code poly.py -s optim.schedule=poly -s optim.warmup_epochs=0"
+    Path("poly.py").write_text(f"{text}    return None\n")
+    wanted = "poly.py:3: schedule poly returned NoneType, not one number"
+    assert wanted in vitcli(f"{words} --epochs 1 -o none", 2)
+    as_new_process()
+    Path("poly.py").write_text(f"{text}    return torch.tensor(1 - progress)\n")
+    vitcli(f"{words} --epochs 1 -o poly")
+
+
 def test_an_own_attention_gets_all_queries_although_the_head_reads_cls_only(here):
     own = EVERY.replace(
         "self.share * v.mean(2, keepdim=True).expand_as(v)", "v * q.mean(2)[:, :, None]"
@@ -929,6 +947,9 @@ def test_an_own_data_set_is_read_and_belongs_to_the_configuration(here):
     vitcli("runs show run")
     vitcli("eval run", 2)
     vitcli("eval run --trust-code")
+    as_new_process()
+    Path("pairs.py").write_text(f"{imports}@data_set\ndef pairs(text):\n    return [], []\n")
+    assert "pairs.py:3: returned tuple" in vitcli("data info pairs:80 --code pairs.py", 2)
 
 
 MAPPED = """

@@ -32,6 +32,7 @@ def test_a_study_from_nothing_to_its_table_and_again(study):
     again, talk = typed("ablate mine.yaml")
     assert (again == first, "to train" in talk) == (True, False)
     stored = json.loads((ROOT / "results.json").read_text())
+    assert stored.pop("written").keys() == (figures | tables) - {"plan.json", "results.json"}
     assert json.loads(typed("ablate mine.yaml --table-only --json")[0]) == stored
 
 
@@ -75,6 +76,24 @@ def test_the_report_of_the_whole_study_is_not_replaced_by_that_of_some_seeds(her
     whole = (ROOT / "results.json").read_bytes()
     typed("ablate mine.yaml --seeds 0")
     assert (ROOT / "results.json").read_bytes() == whole
+
+
+def test_a_report_that_a_person_has_changed_is_kept_beside_the_new_one(here):
+    (here / "mine.yaml").write_text(PLAIN_STUDY)
+    for seed in range(3):
+        for variant in ("full", "no-norm"):
+            fabricate(variant, seed)
+        if seed == 1:
+            typed("ablate mine.yaml")
+            changed = [ROOT / "table.tex", ROOT / "figures/curves.svg"]
+            for path in changed:
+                path.write_text("mine")
+            assert ".old1" not in typed("ablate mine.yaml")[1]
+    _, talk = typed("ablate mine.yaml --seeds 0-2")
+    kept = [path.with_name(f"{path.name}.old1") for path in changed]
+    assert sorted(kept) == sorted(ROOT.rglob("*.old*"))
+    for path, old in zip(changed, kept, strict=True):
+        assert (old.read_text(), path.read_text() != "mine", old.name in talk) == ("mine", True, 1)
 
 
 @pytest.mark.parametrize("command", ["ablate mine.yaml", "ablate mine.yaml --dry-run"])

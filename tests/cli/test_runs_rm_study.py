@@ -53,7 +53,14 @@ def test_files_that_vitcli_did_not_write_stay(study):
     own = [study / name for name in ("index.html", "notes.txt", "figures/mine.png", "logs/mine")]
     own += [study / "logs" / name for name in ("driverx.lock", "workerbench.log", "ray.txt")]
     own += [study / name for name in ("figures/fields.png", "parts-confirm.yaml", "search.journal")]
-    own += [run.path / "notes.txt", run.checkpoints / "1/mine.txt", run.path / ".config.yaml.swp"]
+    hashes = {"table.md": sha256(b"before a person"), "report.html": sha256(b"x" * 125_000)}
+    commit_json(study / "results.json", {"written": hashes})
+    own += [
+        study / "table.md",
+        run.path / "notes.txt",
+        run.checkpoints / "1/mine.txt",
+        run.path / ".config.yaml.swp",
+    ]
     names = ("events.out.tfevents.1.vm.2.3", ".metrics.jsonl.abcd12_3")
     written = [run.path / name for name in names]
     logs = ("worker0.log", "worker1.0.log", "driver0.lock")

@@ -194,7 +194,7 @@ def run(
     say(f"making the {'table, figures and report' if whole else 'table'} ...")
     doc = show(states, work.saved)
     if whole:
-        publish(doc, root)
+        publish(doc, root, say)
     refuse_gaps(states, f"try them again: {options.command}")
     if whole:
         say(f"report  {root / 'report.html'}")

@@ -80,8 +80,13 @@ def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded):
         talk = vitcli(command, 2)
         assert "needed: far/; type --trust-code to run the copy in runs/own/code" in talk, command
         assert not Path("canary").exists(), command
+    for copy in downloaded.glob("code/**/*.py"):  # as git does on Windows
+        copy.write_bytes(copy.read_bytes().replace(b"\n", b"\r\n"))
+    vitcli("runs verify own")
     vitcli("predict own photo.jpg --code runs/own/code/far")
     assert Path("canary").exists()
+    vitcli("runs rm own --yes")
+    assert not downloaded.exists()
 
 
 def test_the_pre_training_of_a_run_may_have_own_parts(tiny):

@@ -226,6 +226,7 @@ class Net(nn.Module):
 """
 OTHERS = [
     ({"model.family": "Net", "model.width": 4, "optim.name": "adamw"}, {"depth": 9, "width": 4}),
+    ({"model.family": "Net", "model.depth": 4, "optim.name": "adamw"}, {"depth": 4, "width": 8}),
     ({"model.family": "swin", "model.depths": [1, 1]}, {"depths": (1, 1), "embed_dim": 48}),
 ]
 """Changes of quickstart, whose model has a depth -> fields of the model."""
@@ -246,9 +247,10 @@ def test_another_family_replaces_the_model_wherever_it_is_named(here, changes, f
         assert write_study(text).variants[1].spec == typed
     Path("other.yaml").write_text(json.dumps({"base": "quickstart", **nested}))
     assert load_experiment("other.yaml").spec == typed
-    back = {"base": "other.yaml", "model": {"family": "vit", "depth": 2}}
+    back = {"base": "other.yaml", "model": {"family": "vit", "embed_dim": 48}}
     Path("back.yaml").write_text(json.dumps(back))
-    assert load_experiment("back.yaml").spec.model.depth == 2
+    typed = load_experiment("other.yaml", {"model.family": "vit", "model.embed_dim": 48}).spec
+    assert load_experiment("back.yaml").spec == typed
 
 
 ONE = {"name": "One", "start": 2, "sizes": {"a": 1}}

@@ -3,6 +3,7 @@
 import math
 
 from vitcli.core.spec import SCHEDULES
+from vitcli.core.spec.own import OwnPartError
 from vitcli.core.spec.rows import make, options_of
 
 
@@ -34,5 +35,10 @@ def lr_factor(
     if step < warmup_steps:
         return (step + 1) / warmup_steps
     progress = (step - warmup_steps) / max(1, num_steps - warmup_steps)
-    share: float = make(SCHEDULES[schedule], min(1.0, progress), **options_of(schedule))
-    return min_ratio + (1 - min_ratio) * share
+    row = SCHEDULES[schedule]
+    share = make(row, min(1.0, progress), **options_of(schedule))
+    try:
+        return min_ratio + (1 - min_ratio) * float(share)  # it may be a tensor
+    except (TypeError, ValueError) as error:
+        text = f"schedule {schedule} returned {type(share).__name__}, not one number"
+        raise OwnPartError(row.build, text) from error

@@ -96,7 +96,7 @@ def search(
         if elsewhere is None:
             train(trials)
         doc = make_document(trials)
-        publish(doc, root)
+        publish(doc, root, say)
         show_result(doc, form)
         say(f"report  {root / 'report.html'}")
         has_score = any(validation_score(row) is not None for row in doc.rows)

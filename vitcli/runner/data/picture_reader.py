@@ -24,6 +24,7 @@ from vitcli import plugin
 from vitcli.core.data.source import DataSet, Images, together
 from vitcli.core.spec import DATA_READERS, DataSpec
 from vitcli.core.spec.data import MOST_PAGES
+from vitcli.core.spec.own import OwnPartError
 from vitcli.plugin import commands, load_target
 from vitcli.runner.data import arrays
 from vitcli.runner.data.cache import Decoded, array_file, load_or_build
@@ -599,6 +600,9 @@ def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
         folder = load_target(row.build)(path if row.is_path else str(path))
     if not isinstance(folder, PictureFolder):
         place = Path(str(path) if row.is_path else name)
+        if not isinstance(folder, Mapping):
+            what = f"returned {type(folder).__name__}; needed are arrays by name, such as"
+            raise OwnPartError(row.build, f"{what} {{'images': images, 'labels': labels}}")
         folder = list_arrays(place, {key: np.asarray(folder[key]) for key in folder})
     groups = sorted({*map(same_group, folder.groups)} - {""})
     notes = [*notes_on_names(folder.class_names), *notes_on_pairs(groups, "groups", "group")]

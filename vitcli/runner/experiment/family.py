@@ -48,14 +48,14 @@ def _small_model(model: Any, name: str) -> dict[str, Any]:
 def model_below(model: Any, name: Any) -> Any:
     """Return the fields that a file or a variant with the family ``name`` is laid over.
 
-    These are the fields of ``model``, whose family may be another one, if they all suit a built-in
-    family, as in files of 1.0.0; else those of its small model, as in ``switch_family``.
+    These are the fields of ``model``, whose family may be another one, if both are built in and all
+    fields suit, as in files of 1.0.0; else those of its small model, as in ``switch_family``.
     """
     is_mapping = isinstance(model, Mapping) and isinstance(name, str)
     if not is_mapping or name == model.get(FAMILY.key, DEFAULT_FAMILY):
         return model
-    row = FAMILIES.get(name)
-    known = row.spec.model_fields if row and not row.source else {}
+    row, old = FAMILIES.get(name), FAMILIES[FAMILY.name_of(model)]
+    known = row.spec.model_fields if row and not (row.source or old.source) else {}
     if known and all(key in known or DEFAULTS.get(key, ...) == model[key] for key in model):
         return model
     return _small_model(model, name)

@@ -66,10 +66,12 @@ class Code:
 
     @property
     def sha256(self) -> str:
-        if self.name.endswith(".py"):
-            return sha256(self.contents[self.name])
-        files = sorted(self.contents.items())
-        return sha256(b"".join(f"{name} {len(data)}\n".encode() + data for name, data in files))
+        """Of the text, whose ends of lines git may change; those of Unix count."""
+        return _hash({n: data.replace(b"\r\n", b"\n") for n, data in self.contents.items()})
+
+    def has(self, digest: str) -> bool:
+        """Return whether a run states this code; version 1.0.0 hashed the bytes as they were."""
+        return digest in (self.sha256, _hash(self.contents))
 
     @property
     def paths(self) -> list[Path]:
@@ -81,6 +83,14 @@ class Code:
         names = (name.removesuffix(f"/{INIT}").removesuffix(".py") for name in self.contents)
         files = zip(map(str, self.paths), self.contents.values(), strict=True)
         return {n.replace("/", "."): file for n, file in zip(names, files, strict=True)}
+
+
+def _hash(contents: Mapping[str, bytes]) -> str:
+    """Return the SHA-256 of a file, or of the files of a package with their names."""
+    if len(contents) == 1 and "/" not in (name := next(iter(contents))):
+        return sha256(contents[name])
+    files = sorted(contents.items())
+    return sha256(b"".join(f"{name} {len(data)}\n".encode() + data for name, data in files))
 
 
 @dataclass
@@ -333,7 +343,7 @@ def missing_code(code: Mapping[str, str], copies: Path | None = None) -> list[st
                 f"the package {name} is {found} (version, SHA-256), the run was trained"
                 f" with {digest}; install that"
             )
-        if name not in missing and _is_file(name) and _identity(name) != digest:
+        if name not in missing and _is_file(name) and not state.codes[name].has(digest):
             raise OwnCodeError(
                 f"{state.codes[name].path}: differs from the {name} of the run (SHA-256"
                 f" {digest[:12]}); name the version that it was trained with"
@@ -345,7 +355,7 @@ def missing_code(code: Mapping[str, str], copies: Path | None = None) -> list[st
 def load_copies(hashes: Mapping[str, str], copies: Path) -> None:
     codes = [read_copy(copies, name) for name in hashes]
     for code in codes:
-        if code.sha256 != hashes[code.name]:
+        if not code.has(hashes[code.name]):
             raise OwnCodeError(f"{code.path}: it was changed after the run began")
     load_codes(codes)
 
@@ -501,7 +511,7 @@ def refuse_persons_files(
                 if is_itself and known:
                     continue
                 with suppress(OwnCodeError):
-                    if read_copy(copies, name).sha256 in known:
+                    if any(map(read_copy(copies, name).has, known)):
                         break
                 raise InputError(
                     f"{path} is no copy that vitcli made, and a training would put one there; move"

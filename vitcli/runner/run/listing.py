@@ -192,7 +192,7 @@ def delete_code_copies(folder: Path, configs: Iterable[Any]) -> None:
         with contextlib.suppress(OSError, ConfigError):  # changed, removed, or holds another file
             code = own_code.read_copy(place, name)
             is_linked = any(path.is_symlink() or link_before(path, folder) for path in code.paths)
-            if code.sha256 == digest and not is_linked:
+            if code.has(digest) and not is_linked:
                 for path in code.paths:
                     path.unlink()
                 for path in sorted({path.parent for path in code.paths} - {place}, reverse=True):

@@ -86,7 +86,7 @@ def _code_verdicts(record: RunRecord) -> list[Verdict]:
 
 
 def _check_code(copies: Path, name: str, digest: str) -> None:
-    if read_copy(copies, name).sha256 != digest:
+    if not read_copy(copies, name).has(digest):
         raise ValueError("it was changed after the run began")
 
 

@@ -96,7 +96,7 @@ def run_here(study: Study, root: Path, options: Options, on_message: Listener) -
     on_message(f"study {study.name} in {root}: {count_states(work.states)}")
     states = run_study(work, options, reporter(on_message, study.baseline.spec.task.row))
     document = read_results(study, root, names, states=states).replace(command=options.command)
-    publish(document, root)
+    publish(document, root, on_message)
     left = states_without_result(states)
     for line in explain_states(left):
         on_message(line)

@@ -7,6 +7,7 @@ loads nothing from the network, and its content-security policy forbids both. Na
 import os
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -21,8 +22,9 @@ from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.report import pages
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.result import FIGURE_FORMATS, FIGURES, Candidate, StudyResult
+from vitcli.runner.study.run import free_name
 from vitcli.runner.study.table import read_document, render
-from vitcli.runner.text import capitalize, setting_text
+from vitcli.runner.text import Listener, capitalize, ignore_message, setting_text
 
 RESULTS = "results.json"
 FILES = {"table.md": "md", "table.tex": "latex", "table.csv": "csv", RESULTS: "json"}
@@ -37,9 +39,6 @@ def publish_outside(doc: StudyResult, folder: Path, source: Path | None = None) 
             raise ConfigError(f"{path}: the results were read from it; choose another folder")
     refuse_foreign_files(folder, doc.figures)
     contents = _contents(doc, folder)
-    del contents[folder / RESULTS]
-    written = {path.relative_to(folder).as_posix(): files.sha256(x) for path, x in contents.items()}
-    contents |= _texts(doc.replace(written=written), folder)
     if (folder / RESULTS).exists():
         before = read_document(files.read_bounded(folder / RESULTS, files.MAX_JSON).decode())
         _refuse_other_source(folder, before, doc)
@@ -108,13 +107,26 @@ def _files(folder: Path, figures: Iterable[str]) -> list[Path]:
     return [folder / name for name in (*reversed(FILES), "report.html", *names)]
 
 
-def publish(doc: StudyResult, root: Path) -> list[Path]:
-    """Write all files below ``root``, unless they exist with the same document; return them."""
-    results = root / RESULTS
+def publish(doc: StudyResult, root: Path, on_message: Listener = ignore_message) -> list[Path]:
+    """Write all files below ``root``, unless they exist with the same document; return them.
+
+    A file that a person has changed is kept beside the new one.
+    """
     expected = _files(root, doc.figures)
-    is_written = all(path.is_file() for path in expected)
-    if not is_written or results.read_bytes() != _texts(doc, root)[results]:
-        _write(_contents(doc, root))
+    before: StudyResult | None = None
+    with suppress(OSError, ValueError, UserError):
+        before = read_document(files.read_bounded(root / RESULTS, files.MAX_JSON).decode())
+    is_same = before and render(before.replace(written={}), "json") == render(doc, "json")
+    if is_same and all(path.is_file() for path in expected):
+        return expected
+    contents = _contents(doc, root)
+    for name, digest in before.written.items() if before else ():
+        path = root / name
+        known = (digest, files.sha256(contents.get(path, b"")))
+        if path.is_file() and files.sha256(path.read_bytes()) not in known:
+            kept = path.rename(free_name(path, "old"))
+            on_message(f"{path}: was changed since vitcli wrote it; kept as {kept.name}")
+    _write(contents)
     return expected
 
 
@@ -125,16 +137,16 @@ def _write(contents: dict[Path, bytes]) -> None:
 
 
 def _contents(doc: StudyResult, root: Path) -> dict[Path, bytes]:
-    """Return each file; the document comes last and marks all as written."""
+    """Return each file; the document comes last, marks all as written and has their hashes."""
     from vitcli.runner.figure_style import encode_figures  # matplotlib takes a second
     from vitcli.runner.study.figures import figures_of
 
     figures = encode_figures(figures_of(doc))
-    return {
-        **{root / "figures" / name: content for name, content in figures.items()},
-        root / "report.html": html(doc, figures).encode(),
-        **_texts(doc, root),
-    }
+    contents = {root / "figures" / name: content for name, content in figures.items()}
+    contents |= {root / "report.html": html(doc, figures).encode()} | _texts(doc, root)
+    del contents[root / RESULTS]
+    written = {path.relative_to(root).as_posix(): files.sha256(x) for path, x in contents.items()}
+    return contents | _texts(doc.replace(written=written), root)
 
 
 def _texts(doc: StudyResult, root: Path) -> dict[Path, bytes]:

@@ -10,7 +10,7 @@ from vitcli.runner.engines.drivers import LOGS, PLAN, no_drivers
 from vitcli.runner.engines.engine import ENGINES
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.experiment.kinds import FILE_KINDS
-from vitcli.runner.files import link_before, readable_json, temporary_files_of
+from vitcli.runner.files import link_before, readable_json, sha256, temporary_files_of
 from vitcli.runner.run import listing
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
 from vitcli.runner.study.definition import RESERVED
@@ -93,4 +93,8 @@ def _study_files(folder: Path) -> list[Path]:
     plan = readable_json(folder / PLAN)
     found += [folder / name for kind in FILE_KINDS.values() for name in kind.files(plan)]
     temporary = [path for file in found for path in temporary_files_of(file)]
-    return [*found, *temporary, *logs]
+    written = readable_json(folder / "results.json").get("written")
+    hashes = written.items() if isinstance(written, dict) else ()
+    known = {folder / name: digest for name, digest in hashes if (folder / name).is_file()}
+    changed = {path for path, digest in known.items() if sha256(path.read_bytes()) != digest}
+    return [*(path for path in found if path not in changed), *temporary, *logs]

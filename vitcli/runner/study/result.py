@@ -360,8 +360,7 @@ class StudyResult(Spec):
     origin: Origin | None = Field(None, exclude_if=_is_empty)
     """Where the scores come from; omitted from files if a study has trained the trials."""
     written: dict[str, str] = Field(default_factory=dict, exclude_if=_is_empty)
-    """File beside this document -> SHA-256 of what was written, to see what a person changed.
-    Omitted from the files of a study's own folder."""
+    """File beside this document -> SHA-256 of what was written, to see what a person changed."""
     rows: Annotated[tuple[VariantResult, ...], AcceptsList]
 
     @model_validator(mode="before")

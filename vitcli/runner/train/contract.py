@@ -3,6 +3,7 @@
 Axes: B batch, N tokens, D embed_dim, h heads, d head_dim, K classes.
 """
 
+import random
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -212,11 +213,14 @@ def tolerance_on(device: torch.device) -> float:
 
 
 @torch.no_grad()
-def are_same(task: Task, one: nn.Module, other: nn.Module, images: Images) -> bool:
-    """Return whether two modules give the same outputs for some images, but for rounding."""
+def are_same(task: Task, one: nn.Module, other: nn.Module, images: Images, draws: int = 0) -> bool:
+    """Return whether two modules give the same outputs for some images, but for rounding.
+
+    With ``draws``, the other one draws other random numbers, as a dropout does that is never off.
+    """
     passes = []
-    for module in (one, other):
-        seed_step(images.pixels.device, 0, 0)
+    for step, module in ((0, one), (draws, other)):
+        seed_step(images.pixels.device, 0, step)
         passes.append([value.float() for value in task.outputs(module, images).values()])
     return all(
         torch.allclose(ours, theirs, rtol=0, atol=CLOSE * float(ours.abs().max()), equal_nan=True)
@@ -243,6 +247,21 @@ def checked_batch(training: Training) -> Batch:
 
 
 @contextmanager
+def undrawn(task: Task) -> Iterator[None]:
+    """Refuse own code that draws from Python's or NumPy's generator, which vitcli does not seed."""
+    before = describe_value([random.getstate(), np.random.get_state()])
+    try:
+        yield
+    finally:  # whatever else failed may follow from this
+        if describe_value([random.getstate(), np.random.get_state()]) != before:
+            raise OwnCodeError(
+                f"{_files(task)}: draws from Python's random or numpy.random in training, so the"
+                " same seed gives other numbers each time; take random numbers from torch, whose"
+                " generator vitcli seeds before each step"
+            )
+
+
+@contextmanager
 def _unseeded(files: str) -> Iterator[None]:
     seed = torch.initial_seed()
     yield
@@ -266,7 +285,7 @@ def check_parts(task: Task, batch: Batch, seed: int) -> None:
     passes: list[list[Tensor]] = []
     for model in task.module.modules():
         if isinstance(model, OwnModel) and images.shape[1:2] == (model.spec.in_chans,):
-            with watched(task, []):
+            with undrawn(task), watched(task, []):
                 model.check_head(images[:2].float())
     for _ in range(2):
         seed_step(images.device, seed, 0)

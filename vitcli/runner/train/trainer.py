@@ -3,7 +3,9 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cached_property
+from itertools import chain
 from typing import Any, Self
 
 from vitcli.core import ranks
@@ -18,6 +20,7 @@ from vitcli.runner.machine.resources import as_resource_error
 from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.record import RunRecord, read_record
+from vitcli.runner.train.contract import undrawn
 from vitcli.runner.train.exactness import checkpoint_state, refuse_unfit
 from vitcli.runner.train.prepare import Plan
 
@@ -158,8 +161,11 @@ class Trainer:
         training = self.training
         begun_at = self.step
         self._epoch_began = time.perf_counter()
+        taken = training.run_epoch(self.epoch)
         with arithmetic(training.precision):
-            for step in training.run_epoch(self.epoch):
+            with undrawn(self.task) if self.spec.code else nullcontext():
+                first = next(taken)
+            for step in chain([first], taken):
                 for hook in self.hooks:
                     hook.on_step(self, step)
         ranks.check_weights(training.module.state_dict())
