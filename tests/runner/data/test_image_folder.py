@@ -72,7 +72,7 @@ def test_pictures_that_look_alike_stay_on_one_side(here):
 
 
 SIDE = (
-    *("IMG_1.AAE", "a.xmp", "b.MOV", "notes.xlsx", "a.jpg.dop", "README.txt", "a.json"),
+    *("IMG_1.AAE", "a.xmp", "b.MOV", "notes.xlsx", "a.jpg.dop", "README.txt", "a.json", "a.jgw"),
     *("@eaDir/t.jpg", "#recycle/t.jpg", "__MACOSX/._a.jpg", "P.lrdata/t.jpg"),
 )
 SILENT = (".DS_Store", "Thumbs.db", "Icon\r", "._a.jpg", ".thumbnails/t.jpg")

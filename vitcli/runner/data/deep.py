@@ -33,9 +33,9 @@ MAX_LEVEL = 2**16 - 1
 WHITES = (255, 1023, 4095, 16383)
 """Largest values of cameras with 8, 10, 12 and 14 bits."""
 NUM_LEVELS, MOST_SAMPLED = 2**8, 2**16
-MOST_PARTIAL = 0.5
-"""Share of half transparent pixels, of all that are not clear, above which a last channel may be
-no transparency."""
+MOST_PARTIAL, MOST_SOFT = 0.5, 0.9
+"""Shares of half transparent pixels, of all and of those that are not clear, above which a last
+channel may be no transparency."""
 REMEDY = "save each channel as a grey page of 8, 16 or 32 bits (data.channels)"
 NOTES = {
     "colours": "only the first page is read of {count} with up to {most:,}; to read another one,"
@@ -43,8 +43,8 @@ NOTES = {
     "pages": "only the first page is read of {count} with up to {most:,}; to read each page as a"
     " channel, train with -s data.channels=pages, to read another one, with -s data.page=1",
     "channels": "not all channels are read of {count} with up to {most} in one page; " + REMEDY,
-    "alpha": "the last channel of {count} is read as transparency, on white, although few of its"
-    " pixels are solid; if it is another channel, " + REMEDY,
+    "alpha": "the last channel of {count} is read as transparency, on white, although many of its"
+    " pixels are half transparent; if it is another channel, " + REMEDY,
     "grey": "the 16-bit values of {count} reach {most:,} of 65,535, which leaves few of 256 levels;"
     " train with the white of the camera, such as -s data.levels={white}",
     "colour": "the 16-bit colours of {count} reach {most:,} of 65,535, which leaves few of 256"
@@ -114,9 +114,9 @@ def look_at(image: Image.Image, is_deep_png: bool, data: DataSpec) -> Seen:
             f"{'unsigned numbers of 32' if is_negative else 'signed numbers of 8'} bits cannot be"
             " read exactly; save signed ones of 16 bits, or floating-point numbers"
         )
-    if tags and image.getbands()[-1] == "A":
+    if image.getbands()[-1] == "A":
         counts = image.getchannel("A").histogram()
-        if sum(counts[1:-1]) > MOST_PARTIAL * sum(counts[1:]):
+        if sum(counts[1:-1]) > min(MOST_PARTIAL * sum(counts), MOST_SOFT * sum(counts[1:])):
             seen.append(("alpha", 1))
     if is_wide(image):
         seen += finer_values(np.asarray(image), data.levels)

@@ -163,6 +163,12 @@ def _load(
     pages: Sequence[int] = [0]
     if isinstance(content, bytes) and image.format == "TIFF":
         pages = pages_of(_open_checked(io.BytesIO(content)))
+        is_copy = not pages if data.channels == "pages" else 0 not in pages
+        if is_copy and data.page is None and not isinstance(data.channels, tuple):
+            raise RefusedError(
+                "its first page is a smaller copy, as in a raw file of a camera; save the picture"
+                " as JPEG or PNG, or name the page to read (data.page)"
+            )
     if data.channels in (None, "grey"):
         if len(pages) > 1 and data.page is None:
             seen.append(("pages" if _is_grey(image) else "colours", len(pages)))
