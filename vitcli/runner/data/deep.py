@@ -29,6 +29,8 @@ NUMBERS = {
     6: "complex numbers",
 }
 MOST_COUNTED = 1000
+MOST_SEEN = 100_000
+"""Number of facts about pictures that a classifier keeps."""
 MAX_LEVEL = 2**16 - 1
 WHITES = (255, 1023, 4095, 16383)
 """Largest values of cameras with 8, 10, 12 and 14 bits."""
@@ -101,8 +103,12 @@ def num_samples(image: Image.Image) -> int:
     return int(image.tag_v2.get(SAMPLES, 1)) if isinstance(image, TiffImageFile) else 1
 
 
-def look_at(image: Image.Image, is_deep_png: bool, data: DataSpec) -> Seen:
-    """Return what a loaded page has that is not read; refuse a page that would be read wrong."""
+def look_at(image: Image.Image, content: object, data: DataSpec) -> Seen:
+    """Return what a page has that is not read; refuse a page that would be read wrong.
+
+    ``content`` are the bytes of the file, if there is one.
+    """
+    is_deep_png = isinstance(content, bytes) and image.format == "PNG" and content[24] > 8
     tags: Mapping[int, Any] = image.tag_v2 if isinstance(image, TiffImageFile) else {}
     seen = Seen()
     if (channels := num_samples(image)) > len(image.getbands()):
