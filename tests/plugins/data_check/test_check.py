@@ -225,6 +225,7 @@ def test_pictures_that_are_left_out_are_no_problem(pictures):
     code, out, _ = vitcli("check", "pictures", "--skip-bad", "--json")
     found = json.loads(out)
     assert (code, found["num_problems"], found["num_unreadable"]) == (0, 0, 1)
+    assert "damaged" not in vitcli("check", "pictures", "--skip-bad")[1], "it may be a raw file"
     assert found["next"] == ["vitcli train finetune --data imagefolder:pictures --skip-bad"]
 
 
