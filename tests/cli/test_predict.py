@@ -142,6 +142,10 @@ def test_pictures_are_named_by_a_file(run, photos):
     out = CliRunner().invoke(app, words, input=b"photos\n").stdout
     files = [json.loads(line)["file"] for line in out.splitlines()]
     assert sorted(files) == sorted([IN_ORDER[0], *names]), "those of the command, and of a folder"
+    for encoding in ("utf-8-sig", "utf-16"):  # of Windows
+        Path("windows").write_text("\r\n".join(IN_ORDER), encoding)
+        _, out, _ = command("predict", run, "--files-from", "windows", "--format", "csv")
+        assert [row["file"] for row in rows_of_csv(out)] == IN_ORDER
     Path("empty").write_text("\n")
     for file in ("empty", "missing", "photos"):
         assert f"{file}:" in said(4, "predict", run, "--files-from", file)

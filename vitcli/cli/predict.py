@@ -1,5 +1,6 @@
 """`vitcli predict`: classification of pictures."""
 
+import codecs
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -138,7 +139,9 @@ def listed_files(path: str) -> list[str]:
     """Return the paths in a file, one a line or with NUL between them."""
     from vitcli.runner.data.pictures import picture_bytes
 
-    content = picture_bytes(path)
+    content = picture_bytes(path).removeprefix(codecs.BOM_UTF8)
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell writes it
+        content = content.decode("utf-16", "replace").encode()
     names = content.split(b"\0") if b"\0" in content else content.splitlines()
     files = [os.fsdecode(name) for name in names if name]
     if not files:

@@ -222,6 +222,7 @@ def test_pictures_that_are_left_out_are_no_problem(pictures):
     assert vitcli("check", "pictures", "--json")[0] == 6
     found = check("pictures", "--skip-bad")
     assert (found["num_problems"], found["num_unreadable"]) == (0, 1)
+    assert "damaged" not in vitcli("check", "pictures", "--skip-bad")[1], "it may be a raw file"
     assert found["next"] == ["vitcli train finetune --data imagefolder:pictures --skip-bad"]
 
 

@@ -16,7 +16,7 @@ import vitcli
 from tests.cli.commands import document, said
 from tests.patience import HANG
 from tests.plugins.exports.test_export import MODELS, untrained_run
-from tests.runner.data.test_deep import raw_tiff
+from tests.runner.data.test_deep import STACK, flat, raw_tiff, tiff
 from vitcli.plugins.exports import recipe
 
 RESULT = {"temperature": 0.5, "set_threshold_0.8": 0.21, "set_threshold_0.9": 0.19}
@@ -81,10 +81,15 @@ def test_the_answers_are_those_of_the_run(exported, files, options):
     floats = Image.new("F", (9, 9))
     floats.save("float.tiff")
     Path("signed.tiff").write_bytes(raw_tiff(np.full((1, 8, 8), -9, "i1"), kind=2))
-    refused = [floats, "float.tiff", "signed.tiff"]
-    answers = [classifier([*files, *refused]) for classifier in classifiers]
+    Path("raw.nef").write_bytes(tiff(flat(9, "u1"), tiffinfo={254: 1}))
+    Path("stack.tif").write_bytes(STACK)
+    refused = [floats, "float.tiff", "signed.tiff", "raw.nef"]
+    answers = [classifier([*files, *refused, "stack.tif"]) for classifier in classifiers]
     assert all(map(same, *answers))
-    assert [bool(answer.error) for answer in answers[0]] == [False] * 4 + [True] * 4
+    assert [bool(answer.error) for answer in answers[0]] == [False] * 4 + [True] * 5 + [False]
+    notes = [[*classifier.notes()] for classifier in classifiers]
+    assert notes[0] == notes[1]
+    assert any("only the first page" in note for note in notes[1])
     with ThreadPoolExecutor(16) as pool:
         alone = [*pool.map(classifiers[1], files[:-1] * 8)]
     assert all(map(same, alone, answers[0][:4] * 8))

@@ -27,7 +27,7 @@ MODELS = {
     "stretch": changed(in_chans=3, patch_size=8, **SIZES),
     "timm": TIMM,
 }
-GREY = {"mean": (0.4,), "std": (0.3,)}
+GREY = {"mean": (0.4,), "std": (0.3,), "channels": "grey"}
 RESULT = {
     **{"test_accuracy": 0.8125, "num_test": 96, "temperature": 4.0},
     **{"set_threshold_0.9": 0.25, "set_threshold_0.99": 0.0},

@@ -100,6 +100,10 @@ def test_fields_decide_which_values_become_which_pixels(content, fields, in_chan
 
 
 NOISE = np.arange(6 * SIDE * SIDE).reshape(6, SIDE, SIDE)
+SPOTS = (NOISE * (NOISE % 3 == 0))[:4].astype("u1")
+PNG_OF_SPOTS = png(
+    SIDE, SIDE, b"".join(b"\0" + row.tobytes() for row in SPOTS.transpose(1, 2, 0)), 8, 6
+)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +115,11 @@ NOISE = np.arange(6 * SIDE * SIDE).reshape(6, SIDE, SIDE)
         (raw_tiff(NOISE[:1].astype("c8"), kind=6), {}, "1 channel of 64-bit complex numbers"),
         (raw_tiff(NOISE[:3].astype("u2"), photometric=2), {}, "colours with more than 8 bits"),
         (raw_tiff(NOISE.astype("u2"))[:100], {}, "damaged or cut short"),
+        (
+            tiff(flat(9, "u1"), tiffinfo={254: 1}),
+            {},
+            "a smaller copy, as in a raw file",
+        ),
         (png_of_colours(4000), {"levels": 4095}, "colours with more than 8 bits"),
         (tiff(flat(0.5, "f4")), {}, r"floating-point numbers, .*'data\.levels=\[0,1\]'"),
         (tiff(flat(70_000, "i4")), {}, r"more than 16 bits, .*'data\.levels=\[0,70000\]'"),
@@ -227,6 +236,8 @@ SMALL.encoderinfo = {"tiffinfo": {254: 1}}  # a smaller copy of another page
         (tiff(COLOURED), {}, []),
         (tiff(COLOURED.convert("RGBX")), {}, ["10 pictures with up to 4 in one page"]),
         (raw_tiff(NOISE[:4].astype("u1"), photometric=2), {}, ["channel of 10 .* transparency"]),
+        (raw_tiff(SPOTS, photometric=2), {}, ["channel of 10 .* transparency"]),
+        (PNG_OF_SPOTS, {}, ["channel of 10 .* transparency"]),
         (tiff(COLOURED.convert("RGBA")), {}, []),
         (tiff(flat(9, "u1"), SMALL), {}, []),
         (tiff(flat(9, "u1"), SMALL, flat(8, "u1")), {}, ["10 pictures with up to 2; "]),
@@ -243,6 +254,7 @@ def test_what_is_not_read_is_noted_with_the_field_to_type(content, fields, expec
 
 RAMP = np.linspace(0, 1, 1024, dtype="f4")[None].repeat(64, 0)
 FINE = tiff(Image.fromarray(4 * np.arange(1024, dtype="u2").reshape(32, 32)))
+NARROW = tiff(Image.fromarray(30_000 + np.arange(256, dtype="u2").reshape(16, 16)))
 BRIGHT = tiff(Image.fromarray(64 * np.arange(1024, dtype="u2").reshape(32, 32)))
 
 
@@ -254,6 +266,9 @@ BRIGHT = tiff(Image.fromarray(64 * np.arange(1024, dtype="u2").reshape(32, 32)))
         (FINE, {"levels": [3100, 4095]}, None),
         (FINE, {}, None),
         (BRIGHT, {}, "256"),
+        (NARROW, {}, "256"),
+        (NARROW, {"levels": [20_000, 40_000]}, "78.1"),
+        (NARROW, {"levels": [30_000, 30_255]}, None),
         (tiff(flat(1000)), {"levels": 4095}, None),
         (tiff(Image.fromarray(RAMP)), {"levels": 1}, "0.00391"),
     ],

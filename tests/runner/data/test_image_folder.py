@@ -41,7 +41,7 @@ def test_pictures_of_one_size_keep_it_and_others_are_read_at_32_by_each_fit(root
 
 
 SIDE = (
-    *("IMG_1.AAE", "a.xmp", "b.MOV", "notes.xlsx", "a.jpg.dop", "README.txt", "a.json"),
+    *("IMG_1.AAE", "a.xmp", "b.MOV", "notes.xlsx", "a.jpg.dop", "README.txt", "a.json", "a.jgw"),
     *("@eaDir/t.jpg", "#recycle/t.jpg", "__MACOSX/._a.jpg", "P.lrdata/t.jpg"),
 )
 SILENT = (".DS_Store", "Thumbs.db", "Icon\r", "._a.jpg", ".thumbnails/t.jpg")

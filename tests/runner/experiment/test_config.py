@@ -287,6 +287,9 @@ def test_a_refusal_of_the_whole_experiment_names_the_option_that_was_typed():
     changes = RESNET | {"train.accumulate": 2}
     message = told(load_experiment, "quickstart", changes, {"train.accumulate": "--accumulate"})
     assert message.startswith("--accumulate: batch norm")
+    changes = {"train.epochs": 1, "data.val_split": 0}
+    message = told(load_experiment, "finetune", changes, {"train.epochs": "--epochs"})
+    assert "train.early_stopping: set data.val_split" in message, "--epochs is another field"
 
 
 def test_an_empty_choice_in_a_base_is_no_choice(tmp_path):

@@ -203,7 +203,7 @@ def check_report(found: "FolderCheck", against: str | None) -> Report:
             *facts_of(num_train=len(found.train), num_test=len(found.test)),
             Fact("img_size", list(found.img_size), text=read_at),
             Fact("kept_area", kept, metric=SHARE),
-            Fact("num_unreadable", len(found.unreadable), label="damaged pictures"),
+            Fact("num_unreadable", len(found.unreadable), label="unreadable pictures"),
             Fact("untested", found.untested, label="classes without test pictures"),
             *facts_of(names_alike=found.names_alike),
             *(

@@ -4,10 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from vitcli.plugins.exports import recipe
-from vitcli.runner.data.deep import is_wide, look_at
-from vitcli.runner.data.pictures import UNSET, Content, explain_errors, open_picture, scaled
+from vitcli.runner.data.deep import MOST_SEEN, Seen, is_wide, look_at, notes_on
+from vitcli.runner.data.pictures import (
+    UNSET,
+    Content,
+    explain_errors,
+    list_pages,
+    open_picture,
+    scaled,
+)
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.classifier import Classifier, threshold_of
 from vitcli.runner.files import read_bounded, sha256
@@ -47,12 +55,11 @@ def load_onnx(
     if reject is not None and "temperature" not in steps:
         on_message(f"note: the probabilities are not calibrated: {path} has no temperature")
 
+    seen = Seen()
+
     def prepare(picture: Content, name: str) -> np.ndarray:
         with explain_errors(name, picture):
-            image = open_picture(picture)
-            look_at(image, is_deep_png=False, data=UNSET)  # refuses what the recipe refuses
-            if is_wide(image):
-                scaled(np.asarray(image), None)
+            image = _opened(picture, printable(name), seen)
             return recipe.prepare(image, steps | {"preprocessing": how})
 
     def logits(inputs: Sequence[np.ndarray]) -> np.ndarray:
@@ -72,4 +79,18 @@ def load_onnx(
         reject=reject,
         threshold=threshold_of(path, steps.get("thresholds", {}), coverage),
         options=how["fit"],
+        notes=lambda: notes_on(seen),
     )
+
+
+def _opened(picture: Content, name: str, seen: Seen) -> Image.Image:
+    """Open a picture; refuse what a run refuses, and note what is not read."""
+    image, facts = open_picture(picture), Seen()
+    list_pages(image, picture, UNSET, facts)
+    facts += look_at(image, picture, UNSET)
+    if is_wide(image):
+        wide = np.asarray(image)
+        facts += [("high", wide.max().item()), ("top", scaled(wide, None).max().item())]
+    if len(seen) < MOST_SEEN:
+        seen += [(kind, number, name) for kind, number, *_ in facts]
+    return image

@@ -98,7 +98,8 @@ class TrainedModel:
         if (data := self.spec.data).channels is not None:
             colours = "grey" if data.channels == "grey" else "a channel for each page"
         size = {"height": height, "width": width}
-        return STEPS | {"fit": data.fit, "colours": colours} | depth_fields(data) | size
+        depth = {name: value for name, value in depth_fields(data).items() if value != "grey"}
+        return STEPS | {"fit": data.fit, "colours": colours} | depth | size
 
     def metadata(self) -> dict[str, str]:
         """Return what a program needs to use the file, as texts; lists and the model as JSON."""

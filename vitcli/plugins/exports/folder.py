@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from vitcli.core.spec.data import DEPTH_FIELDS
 from vitcli.plugins.exports import export, recipe
-from vitcli.runner.data.deep import depth_fields
 from vitcli.runner.errors import ConfigError, require_packages
 from vitcli.runner.files import commit, make_output_folder, require_utf8, scratch_folder, sha256
 from vitcli.runner.run.folder import RunDir
@@ -45,7 +45,8 @@ def export_folder(run: RunDir, folder: Path, *, check: bool = True) -> dict[str,
     model = export.load_trained(run)
     names, steps = model.spec.data.class_names, model.preprocessing()
     can_read = model.classifies and names and model.spec.data.mean and recipe.can_follow(steps)
-    if (fields := depth_fields(model.spec.data)) or not can_read:
+    if not can_read:
+        fields = steps.keys() & {*DEPTH_FIELDS}
         unread = f"does not read pictures with data.{min(fields)}" if fields else ""
         raise ConfigError(
             f"{run.name}: --to {unread or 'takes a model that classifies grey or RGB pictures'};"

@@ -29,12 +29,15 @@ NUMBERS = {
     6: "complex numbers",
 }
 MOST_COUNTED = 1000
+MOST_SEEN = 100_000
+"""Number of facts about pictures that a classifier keeps."""
 MAX_LEVEL = 2**16 - 1
 WHITES = (255, 1023, 4095, 16383)
 """Largest values of cameras with 8, 10, 12 and 14 bits."""
 NUM_LEVELS, MOST_SAMPLED = 2**8, 2**16
-MOST_PARTIAL = 0.5
-"""Share of half transparent pixels above which a last channel may be no transparency."""
+MOST_PARTIAL, MOST_SOFT = 0.5, 0.9
+"""Shares of half transparent pixels, of all and of those that are not clear, above which a last
+channel may be no transparency."""
 REMEDY = "save each channel as a grey page of 8, 16 or 32 bits (data.channels)"
 NOTES = {
     "colours": "only the first page is read of {count} with up to {most:,}; to read another one,"
@@ -42,8 +45,8 @@ NOTES = {
     "pages": "only the first page is read of {count} with up to {most:,}; to read each page as a"
     " channel, train with -s data.channels=pages, to read another one, with -s data.page=1",
     "channels": "not all channels are read of {count} with up to {most} in one page; " + REMEDY,
-    "alpha": "the last channel of {count} is read as transparency, on white, although most of it is"
-    " neither clear nor solid; if it is another channel, " + REMEDY,
+    "alpha": "the last channel of {count} is read as transparency, on white, although many of its"
+    " pixels are half transparent; if it is another channel, " + REMEDY,
     "grey": "the 16-bit values of {count} reach {most:,} of 65,535, which leaves few of 256 levels;"
     " train with the white of the camera, such as -s data.levels={white}",
     "colour": "the 16-bit colours of {count} reach {most:,} of 65,535, which leaves few of 256"
@@ -100,8 +103,12 @@ def num_samples(image: Image.Image) -> int:
     return int(image.tag_v2.get(SAMPLES, 1)) if isinstance(image, TiffImageFile) else 1
 
 
-def look_at(image: Image.Image, is_deep_png: bool, data: DataSpec) -> Seen:
-    """Return what a loaded page has that is not read; refuse a page that would be read wrong."""
+def look_at(image: Image.Image, content: object, data: DataSpec) -> Seen:
+    """Return what a page has that is not read; refuse a page that would be read wrong.
+
+    ``content`` are the bytes of the file, if there is one.
+    """
+    is_deep_png = isinstance(content, bytes) and image.format == "PNG" and content[24] > 8
     tags: Mapping[int, Any] = image.tag_v2 if isinstance(image, TiffImageFile) else {}
     seen = Seen()
     if (channels := num_samples(image)) > len(image.getbands()):
@@ -113,9 +120,9 @@ def look_at(image: Image.Image, is_deep_png: bool, data: DataSpec) -> Seen:
             f"{'unsigned numbers of 32' if is_negative else 'signed numbers of 8'} bits cannot be"
             " read exactly; save signed ones of 16 bits, or floating-point numbers"
         )
-    if tags and image.getbands()[-1] == "A":
+    if image.getbands()[-1] == "A":
         counts = image.getchannel("A").histogram()
-        if sum(counts[1:-1]) > MOST_PARTIAL * sum(counts):
+        if sum(counts[1:-1]) > min(MOST_PARTIAL * sum(counts), MOST_SOFT * sum(counts[1:])):
             seen.append(("alpha", 1))
     if is_wide(image):
         seen += finer_values(np.asarray(image), data.levels)
@@ -130,11 +137,12 @@ def look_at(image: Image.Image, is_deep_png: bool, data: DataSpec) -> Seen:
 
 
 def finer_values(values: np.ndarray, levels: tuple[float, float] | None) -> Seen:
-    """Return the step from one pixel value to the next if the values differ more finely."""
+    """Return the step from one pixel value to the next if many values are closer than that."""
     black, white = levels or (0, MAX_LEVEL)
-    some = values.ravel()[:: 1 + values.size // MOST_SAMPLED]
-    is_finer = len(np.unique(some[(some >= black) & (some <= white)])) > NUM_LEVELS
-    return [("step", (white - black) / NUM_LEVELS)] if is_finer else []
+    some = np.unique(values.ravel()[:: 1 + values.size // MOST_SAMPLED])
+    some, step = some[(some >= black) & (some <= white)], (white - black) / NUM_LEVELS
+    is_finer = len(some) > min(NUM_LEVELS, 2 * len(np.unique(some // step)))
+    return [("step", step)] if is_finer else []
 
 
 def remarks_on(seen: Seen) -> list[str]:

@@ -39,13 +39,14 @@ TYPES = mimetypes.MimeTypes()
 """The types of suffixes that Python knows by itself, the same on each machine."""
 OTHERS = (
     *(".npy", ".npz", ".pt", ".pth", ".safetensors"),
-    *(".svg", ".yaml", ".yml", ".jsonl", ".log", ".ini", ".db", ".lnk", ".url", ".gpx"),
+    *(".svg", ".yaml", ".yml", ".jsonl", ".log", ".ini", ".db", ".lnk", ".url", ".gpx", ".roi"),
     *(".aae", ".xmp", ".thm", ".lrv", ".mts", ".m2ts", ".m4v", ".3gp", ".insv"),
     *(".lrcat", ".dop", ".pp3", ".cos", ".cop", ".on1", ".nksc", ".arp", ".ithmb"),
+    *(".jgw", ".pgw", ".tfw", ".wld", ".prj", ".ovr", ".shp", ".shx", ".dbf", ".cpg", ".gpkg"),
     *(".xlsx", ".xlsm", ".docx", ".pptx", ".ods", ".odt", ".numbers"),
 )
 """Suffixes of no picture with pixels that ``TYPES`` lacks or calls pictures: data, and files that
-phones, cameras, editors and offices leave beside pictures."""
+phones, cameras, editors, maps and offices leave beside pictures."""
 EVENTS = "events.out.tfevents"
 """Beginning of TensorBoard's files, whose suffix is the name of a computer."""
 SOFTWARE = "vitcli attn-map"

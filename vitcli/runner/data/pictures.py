@@ -160,12 +160,8 @@ def _load(
     whole = _upright_size(image)
     box = central_box(*size, whole) if data.fit == "pad" else (0, 0, *size)
     image.draft(image.mode, (side, side))
-    pages: Sequence[int] = [0]
-    if isinstance(content, bytes) and image.format == "TIFF":
-        pages = pages_of(_open_checked(io.BytesIO(content)))
+    pages = list_pages(image, content, data, seen)
     if data.channels in (None, "grey"):
-        if len(pages) > 1 and data.page is None:
-            seen.append(("pages" if _is_grey(image) else "colours", len(pages)))
         picture = _upright(image, content, data, seen)
         return [picture.convert("L") if data.channels else picture], box
     pictures, of_pages = list[Image.Image](), Seen()
@@ -182,6 +178,22 @@ def _load(
     most = {kind: (kind, number) for kind, number, *_ in sorted(of_pages)}
     seen += most.values()
     return pictures, box
+
+
+def list_pages(image: Image.Image, content: Content, data: DataSpec, seen: Seen) -> Sequence[int]:
+    """Return the pages of a file, and note those that are not read; refuse a smaller copy."""
+    if not isinstance(content, bytes) or image.format != "TIFF":
+        return [0]
+    pages = pages_of(_open_checked(io.BytesIO(content)))
+    is_copy = not pages if data.channels == "pages" else 0 not in pages
+    if is_copy and data.page is None and not isinstance(data.channels, tuple):
+        raise RefusedError(
+            "its first page is a smaller copy, as in a raw file of a camera; save the picture"
+            " as JPEG or PNG, or name the page to read (data.page)"
+        )
+    if len(pages) > 1 and data.page is None and data.channels in (None, "grey"):
+        seen.append(("pages" if _is_grey(image) else "colours", len(pages)))
+    return pages
 
 
 def _seek(image: Image.Image, page: int) -> None:
@@ -201,8 +213,7 @@ def _upright(image: Image.Image, content: Content, data: DataSpec, seen: Seen) -
     image.load()
     turn = TURNS.get(_orientation(image))
     is_inverted = image.format == "TIFF" and image.getexif().get(PHOTOMETRIC) == WHITE_IS_ZERO
-    is_deep = isinstance(content, bytes) and image.format == "PNG" and content[24] > 8
-    seen += look_at(image, is_deep, data)
+    seen += look_at(image, content, data)
     picture = _to_eight_bits(image, data.levels)
     if is_wide(image):
         seen.append(("high", np.asarray(image).max().item()))

@@ -19,7 +19,7 @@ from vitcli.core.metrics.classification import compute_logits
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import DataSpec, ExperimentSpec
-from vitcli.runner.data.deep import Seen, depth_fields, notes_on
+from vitcli.runner.data.deep import MOST_SEEN, Seen, depth_fields, notes_on
 from vitcli.runner.data.pictures import Content, decode
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.classifier import Classifier, threshold_of
@@ -35,8 +35,6 @@ from vitcli.runner.text import Listener
 
 MOST_VALUES = 2**22
 """Number of values of the pictures that a model computes at once: 16 MiB in fp32."""
-MOST_SEEN = 100_000
-"""Number of facts about pictures that ``seen`` keeps."""
 
 
 class Predictor:

@@ -35,7 +35,8 @@ def with_place(place: yaml_text.Place, loc: yaml_text.FieldPath, problem: str) -
     """
     field = problem.partition(":")[0]
     where = place.where(loc or tuple(field.split(".")))
-    if yaml_text.is_typed(where) and where != yaml_text.SET:  # an option that names the field
+    options = [source.get(field) for source in getattr(place, "sources", ())]
+    if where in options and yaml_text.is_typed(where) and where != yaml_text.SET:  # it names it
         problem = problem.removeprefix(f"{field}: ")
     return f"{where}: {problem}"
 
