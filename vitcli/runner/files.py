@@ -4,6 +4,7 @@ import base64
 import contextlib
 import errno
 import hashlib
+import itertools
 import json
 import math
 import mmap
@@ -329,3 +330,9 @@ def policy_hash(source: str) -> str:
 
 def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def free_name(path: Path, word: str) -> Path:
+    """Return a path beside another one that does not exist, such as ``seed0.old1``."""
+    numbered = (path.with_name(f"{path.name}.{word}{n}") for n in itertools.count(1))
+    return next(free for free in numbered if not os.path.lexists(free))

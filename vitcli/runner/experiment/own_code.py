@@ -507,7 +507,7 @@ def refuse_persons_files(
             path = copies / source.relative_to(code.path.parent)
             is_itself = path.is_file() and source.exists() and path.samefile(source)
             if is_itself or (path.is_file() and path.read_bytes() != content):
-                known = {stored_code(config).get(name) for config in configs()} - {None}
+                known = {stored_code(config).get(name, "") for config in configs()} - {""}
                 if is_itself and known:
                     continue
                 with suppress(OwnCodeError):

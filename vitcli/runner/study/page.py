@@ -22,7 +22,6 @@ from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.report import pages
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.result import FIGURE_FORMATS, FIGURES, Candidate, StudyResult
-from vitcli.runner.study.run import free_name
 from vitcli.runner.study.table import read_document, render
 from vitcli.runner.text import Listener, capitalize, ignore_message, setting_text
 
@@ -124,7 +123,7 @@ def publish(doc: StudyResult, root: Path, on_message: Listener = ignore_message)
         path = root / name
         known = (digest, files.sha256(contents.get(path, b"")))
         if path.is_file() and files.sha256(path.read_bytes()) not in known:
-            kept = path.rename(free_name(path, "old"))
+            kept = path.rename(files.free_name(path, "old"))
             on_message(f"{path}: was changed since vitcli wrote it; kept as {kept.name}")
     _write(contents)
     return expected

@@ -1,8 +1,6 @@
 """Training of the trials that a study still needs."""
 
 import contextlib
-import itertools
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from vitcli.runner.errors import InUseError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.files import (
     commit_json,
+    free_name,
     make_folder,
     make_output_folder,
     readable_json,
@@ -107,12 +106,6 @@ def setup_of(options: Options, threads: int, driver: int, **request: Any) -> Set
         request=options.request() | request,
         driver=driver,
     )
-
-
-def free_name(path: Path, word: str) -> Path:
-    """Return a path beside another one that does not exist, such as ``seed0.old1``."""
-    numbered = (path.with_name(f"{path.name}.{word}{n}") for n in itertools.count(1))
-    return next(free for free in numbered if not os.path.lexists(free))
 
 
 def _clear_folder(work: StudyWork, trial: Trial, on_event: Callable[[TrialEvent], None]) -> None:
