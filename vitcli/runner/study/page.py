@@ -119,10 +119,10 @@ def publish(doc: StudyResult, root: Path, on_message: Listener = ignore_message)
     if is_same and all(path.is_file() for path in expected):
         return expected
     contents = _contents(doc, root)
-    for name, digest in before.written.items() if before else ():
-        path = root / name
-        known = (digest, files.sha256(contents.get(path, b"")))
-        if path.is_file() and files.sha256(path.read_bytes()) not in known:
+    written = before.written if before else {}
+    for path in expected:
+        known = (written.get(path.relative_to(root).as_posix()), files.sha256(contents[path]))
+        if known[0] and path.is_file() and files.sha256(path.read_bytes()) not in known:
             kept = path.rename(files.free_name(path, "old"))
             on_message(f"{path}: was changed since vitcli wrote it; kept as {kept.name}")
     _write(contents)
