@@ -21,7 +21,7 @@ from vitcli.runner.study.result import Plan, StudyResult
 from vitcli.runner.study.run import save_results, write_plan
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.statistics import compare, looks_of
-from vitcli.runner.study.table import build
+from vitcli.runner.study.table import build, build_details
 
 
 @pytest.mark.parametrize(
@@ -141,6 +141,8 @@ def test_equal_differences_have_no_interval_because_nothing_is_known_of_their_sp
     shown = dict(zip([c.header for c in build(doc).columns], build(doc).rows[1], strict=True))
     assert shown["difference [95 % CI]"] == "+2.20"
     assert any("with unequal differences" in note for note in build(doc).notes)
+    *_, row = build_details(made([1.0] * 8, 8)).rows
+    assert (row[1], row[-1]) == ("", ""), "nor one for all rows, nor a detectable difference"
 
 
 def test_p_is_the_larger_of_both_tests_without_predictions_too():

@@ -256,7 +256,7 @@ def _with_intervals(
         pooled_high=pooled_high,
         p=last.p if has_p else None,
         level=rounded(m * last.p_level(ALPHA / m)) if has_p else None,
-        detectable=used.detectable(level_at_plan) if used else None,
+        detectable=used.detectable(level_at_plan) if used and used.variance > NOTHING else None,
     )
 
 

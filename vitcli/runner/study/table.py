@@ -143,7 +143,8 @@ def build_details(doc: StudyResult) -> Table:
     pool_decides = any(found.lacks_test and found.pooled_low is not None for found in numbers)
 
     def joint(line: TableRow) -> str:
-        return interval(line.found.joint_low, line.found.joint_high, line.digits)
+        low, high = line.found.joint_low, line.found.joint_high
+        return "" if low == high else interval(low, high, line.digits)
 
     def pooled(line: TableRow) -> str:
         return interval(line.found.pooled_low, line.found.pooled_high, line.digits)
