@@ -42,6 +42,25 @@ def test_crop_returns_the_window_at_top_and_left():
     assert not torch.equal(aug.crop(noise, offset.flip(1), 2), expected)
 
 
+def test_crop_offsets_reach_both_ends_evenly():
+    offset = aug.draw_crop(9000, 1, generator())
+    counts = (offset @ torch.tensor([3, 1])).bincount(minlength=9)
+    assert all(850 < count < 1150 for count in counts.tolist())
+    assert len(counts) == 9
+
+
+def test_erased_boxes_cover_all_pixels_and_are_tall_and_wide_equally_often():
+    box = aug.draw_erase(5000, (H, W), 1.0, generator())
+    assert box.amin(0).tolist()[:2] == [0, 0]
+    assert box.amax(0).tolist()[2:] == [H, W]
+    assert aug.inside(box, H, W).float().mean(0).min() > 0.03
+    box = aug.draw_erase(5000, (64, 64), 1.0, generator())
+    height, width = (box[:, 2] - box[:, 0]).double(), (box[:, 3] - box[:, 1]).double()
+    assert (height > width).float().mean().item() == pytest.approx(0.5, abs=0.03)
+    assert (height / width).log().mean().item() == pytest.approx(0, abs=0.03)
+    assert (height / width).max() > 2.5
+
+
 @pytest.mark.parametrize(
     ("share", "centre", "box"),
     [
@@ -197,6 +216,19 @@ def test_mixing_follows_mix_prob_and_stops_at_mix_off_epoch():
     # Two images of the same class mix to that class, so a quarter of the mixed targets are pure.
     assert (shares < 1).float().mean().item() == pytest.approx(0.3 * 0.75, abs=0.12)
     assert batches(spec, epoch=2)[0]["targets"].dtype == torch.int64
+
+
+@pytest.mark.parametrize("policy", ["rand_augment", "trivial_augment"])
+def test_the_rows_for_cuda_make_the_same_batch(policy):
+    spec, data = FULL.replace(policy=policy), images(64, 16)
+    channels = channels_on_device(MEAN, STD, torch.device("cpu"))
+    made = []
+    for at_once in (False, True):
+        rows = epoch_rows(64, (16, 16), spec, seed=0, epoch=0, at_once=at_once)
+        assert ("op" in rows) is not at_once
+        made.append(augmented_batch(data, rows, spec, channels, 4))
+    assert torch.equal(made[0]["images"], made[1]["images"])
+    assert torch.equal(made[0]["targets"], made[1]["targets"])
 
 
 @pytest.mark.parametrize("at_once", [False, True])
