@@ -26,6 +26,11 @@ from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_thres
 def test_scores_equal_the_result_by_hand():
     logits = torch.tensor([[2.0, 0, 0], [0, 2, 0], [0, 2, 0], [0, 0, 2]])
     scores = score(logits, torch.tensor([0, 1, 0, 2]))
+    assert scores.accuracy == 0.75
+    assert scores.per_class == (0.5, 1.0, 1.0)
+    assert scores.confusion == ((1, 1, 0), (0, 1, 0), (0, 0, 1))
+    assert scores.balanced_accuracy == pytest.approx((0.5 + 1 + 1) / 3)
+    assert scores.precision == (1, 0.5, 1)
     assert (scores.counts, scores.majority) == ((2, 1, 1), (0, 0.5))
     logits, labels = torch.eye(3)[:2], torch.tensor([0, 1])  # a class without images
     scores = score(logits, labels)
@@ -43,6 +48,17 @@ def test_top5_accuracy_counts_the_five_most_likely_of_six_classes_or_more():
 def test_the_interval_equals_wilson_by_scipy(hits, trials):
     theirs = stats.binomtest(hits, trials).proportion_ci(method="wilson")
     assert wilson_interval(hits, trials) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
+
+
+def test_calibration_error_is_the_gap_between_confidence_and_accuracy():
+    sure = torch.tensor([[0.9, 0.1]]).log().repeat(10, 1)
+    labels = torch.tensor([0] * 6 + [1] * 4)
+    assert calibration_error(sure, labels) == pytest.approx(0.3, abs=1e-6)
+    labels = torch.tensor([0] * 9 + [1])
+    assert calibration_error(sure, labels) == pytest.approx(0.0, abs=1e-6)
+    doubtful = torch.cat([sure, torch.tensor([[0.6, 0.4]]).log().repeat(10, 1)])
+    labels = torch.tensor([0] * 6 + [1] * 4 + [0] * 9 + [1])  # -0.3 in one bin, +0.3 in another
+    assert calibration_error(doubtful, labels) == pytest.approx(0.3, abs=1e-6)
 
 
 @pytest.mark.parametrize("true", [0.4, 1.0, 3.0])
@@ -177,6 +193,18 @@ def test_useless_features_have_a_strong_penalty_and_useful_ones_a_weak_one():
     assert useful.is_chosen
     hits = (probes.apply(useful.layer, features[400:]).argmax(1) == labels[400:]).double().mean()
     assert hits > 0.9
+
+
+def test_an_image_is_judged_by_a_probe_that_has_not_seen_it():
+    """Random labels are learned by heart, but not foretold."""
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(60, 200, generator=generator, dtype=torch.float64)
+    labels = torch.arange(60) % 2
+    seen = probes.apply(probes.linear_probe(features, labels, 2).layer, features)
+    unseen = probes.cross_validated(features, labels, 2)
+    assert seen.argmax(1).equal(labels)
+    assert (unseen.argmax(1) == labels).double().mean() < 0.75
+    assert probes.cross_validated(features[:8], labels[:8], 2) is None
 
 
 @pytest.mark.parametrize("most", [None, 60])

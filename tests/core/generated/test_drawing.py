@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from vitcli.core.generated.data_sets import generated_set
+from vitcli.core.generated.drawing import SIDE
 
 SAMPLES = {
     "shapes": "7b50f965dcc1ffa6eaf7d20e7616bcadad741b7ec34d5b77e9913f97ba04bf37",
@@ -25,6 +26,8 @@ def test_the_bytes_are_the_same_on_every_machine(name):
 def test_splits_and_seeds_differ_and_classes_are_balanced(name):
     train, test = generated_set(name).draw(120, 60)
     other, _ = generated_set(name).draw(120, 60, seed=1)
+    assert train.pixels.shape == (120, 3, SIDE, SIDE)
+    assert train.pixels.dtype == torch.uint8
     classes = len(generated_set(name).class_names)
     assert train.labels.bincount().tolist() == [120 // classes] * classes
     assert test.labels.bincount().tolist() == [60 // classes] * classes
