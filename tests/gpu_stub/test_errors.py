@@ -29,8 +29,6 @@ def test_a_training_on_a_broken_gpu_exits_with_5(tmp_path, broken, advice):
     assert done.returncode == 5, done.stderr
     assert "Traceback" not in done.stderr
     assert advice in done.stderr.splitlines()[-1]
-    states = [json.loads(path.read_text())["state"] for path in tmp_path.rglob("status.json")]
-    assert {*states} <= {"running"}, "the next call continues it"
 
 
 GPU_TESTS = ROOT / "tests" / "runner" / "machine" / "test_gpu.py"

@@ -6,6 +6,10 @@ import os
 import pytest
 import torch
 
+from tests.cli.commands import said
+from tests.runner.train.conftest import train
+from tests.same_run import assert_same_run
+from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.machine import device as module
 from vitcli.runner.machine.device import (
@@ -16,6 +20,8 @@ from vitcli.runner.machine.device import (
     set_cuda_defaults,
 )
 from vitcli.runner.machine.resources import SMALLER, as_resource_error, resource_errors
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -144,3 +150,20 @@ def test_a_training_without_a_resource_says_what_helps_there(error, advice):
 )
 def test_a_bug_stays_a_bug(error):
     assert as_resource_error(error) is None
+
+
+def test_a_training_continues_after_its_gpu_failed(tiny, here, monkeypatch, copy_of_run):
+    taken: list[object] = []
+
+    def fail_at_the_eighth_step(task):
+        taken.append(task)
+        if len(taken) == 8:
+            raise gpu_error(LOST)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Classify, "after_step", fail_at_the_eighth_step)
+        talk = said(5, "train", tiny, "-o", "run", "--device", "cpu")
+    assert f"error: the GPU cannot be used: CUDA error: {LOST}; nvidia-smi" in talk
+    assert read_record(RunDir(here / "run")).status != "failed"
+    resumed = train(tiny, "run", resume=True, device="cpu")
+    assert_same_run(RunDir(copy_of_run(here / "calm")), resumed.folder)
