@@ -64,7 +64,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip tests without their plugins, and begin with those that take long.
 
-    With ``--cov``, only the tests of COVERED are traced.
+    With ``--cov``, the tests outside of COVERED are not traced; what their fixtures run is.
     """
     from tests.plugin_rows import has
 

@@ -65,9 +65,11 @@ def test_unlikely_pictures_are_rejected(run, photos):
 
 def test_a_prediction_set_holds_the_classes_that_reach_the_threshold(run, photos):
     for threshold, size in ((1e-9, 2), (0.501, 1)):
-        Path(run, "result.json").write_bytes(to_hashed_json({"set_threshold_0.9": threshold}))
+        numbers = {"set_threshold_0.9": threshold, "temperature": 999.0}
+        Path(run, "result.json").write_bytes(to_hashed_json(numbers))
         for row in document("predict", run, photos, "--coverage", 0.9)["pictures"]:
-            assert (len(row["set"]), row["accepted"]) == (size, size == 1)
+            assert row["set"] == [*row["probabilities"]][:size]
+            assert row["accepted"] == (size == 1)
     Path(run, "result.json").write_bytes(to_hashed_json({"set_threshold_0.9": 0.0}))
     said(2, "predict", run, photos, "--coverage", 0.9)
 

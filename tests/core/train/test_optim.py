@@ -224,6 +224,11 @@ def test_warm_up_rises_in_equal_steps_to_the_peak(name):
     assert rates == [0.25, 0.5, 0.75, 1.0, 1.0]
 
 
+def test_the_cosine_falls_by_its_formula():
+    rate = lr_factor(25, schedule="cosine", warmup_steps=0, num_steps=100)
+    assert rate == pytest.approx((1 + math.cos(math.pi / 4)) / 2)
+
+
 @pytest.mark.parametrize(("name", "end"), [("cosine", 0.1), ("linear", 0.1), ("constant", 1.0)])
 def test_the_schedule_ends_at_min_lr_ratio(name, end):
     options = {"schedule": name, "warmup_steps": 5, "num_steps": 50, "min_ratio": 0.1}

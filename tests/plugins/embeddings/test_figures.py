@@ -36,6 +36,10 @@ def test_a_model_has_the_figures_of_its_parts(tiny, here, name):
     (found,) = document("visualize", name, "--what", what, "--num-images", 4)["runs"]
     assert sorted(found["files"].keys() - {"numbers"}) == expected
     assert found["skipped"].keys() | expected == {*what.split(",")}
+    for drawn in {"embeddings", "features"} & {*expected}:
+        shares = found[drawn]["explained_variance"]
+        assert shares == sorted(shares, reverse=True)
+        assert 0 < sum(shares) <= 1
 
 
 def test_the_strata_of_several_labels_are_no_classes_of_the_map(tiny, here):

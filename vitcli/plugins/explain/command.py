@@ -83,7 +83,9 @@ def explain(
     if is_page:
         output = output or Path(f"explain{f'-{topic}' if topic else ''}.html")
         if output.suffix != ".html":
-            raise ConfigError(f"-o {output}: a page; end its name in .html, or write a text by >")
+            raise ConfigError(
+                f"-o {output}: is a page, so end its name in .html; for a text, type > FILE"
+            )
         require_replaceable(output, "page", b'<div class="try">')
         make_output_folder(output.parent)
     chosen = chosen or default_run()
