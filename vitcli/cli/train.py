@@ -193,7 +193,7 @@ def choose_experiment(
     for option, value in {"EXPERIMENT": experiment, "--resume": resume}.items():
         shared.refuse_empty(option, value)
     if changes.get("train.init") == "" or (output is not None and not output.name):
-        raise ConfigError('--init and -o need a name (here: "$PWD"); is a shell variable unset?')
+        raise ConfigError('--init and -o need a name; is a shell variable unset? Here: -o "$PWD"')
     if resume in (None, "auto"):
         name = experiment or "quickstart"
         first: RunDir | None = None

@@ -35,7 +35,8 @@ def with_place(place: yaml_text.Place, loc: yaml_text.FieldPath, problem: str) -
     """
     field = problem.partition(":")[0]
     where = place.where(loc or tuple(field.split(".")))
-    options = [source.get(field) for source in getattr(place, "sources", ())]
+    typed = [item for source in getattr(place, "sources", ()) for item in source.items()]
+    options = [option for name, option in typed if f"{name}.".startswith(f"{field}.")]
     if where in options and yaml_text.is_typed(where) and where != yaml_text.SET:  # it names it
         problem = problem.removeprefix(f"{field}: ")
     return f"{where}: {problem}"
