@@ -991,7 +991,7 @@ def test_maps_of_an_own_attention_are_of_the_trained_network(tiny, weights, outp
     for method, is_refused in refused.items():
         said = "".join(commands.typed(f"{words} {method} {files[0]} --json", 2 * is_refused))
         assert ("more than" in said) == (more is True)
-    vitcli(f"{words} rollout {files[1]}", 2 * (more is not False))
+    vitcli(f"attn-map run x.png --trust-code {files[1]}", 2 * (more is not False))
     vitcli("visualize run --trust-code --what heads,distance,mistakes,explorer --num-images 4")
     drawn = {path.stem for path in Path("figures/run").glob("*.[ph]*")}
     wanted = {None: set(), True: {"heads", "distance"}, False: {"heads", "distance", "explorer"}}

@@ -14,6 +14,7 @@ import pytest
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.files import (
     commit,
+    free_name,
     make_folder,
     make_output_folder,
     read_bounded,
@@ -73,6 +74,11 @@ def test_what_is_no_regular_file_is_never_replaced_and_rights_stay(tmp_path):
     assert (tmp_path / "link.txt").is_symlink()
     assert target.read_text() == "new"
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
+def test_a_free_name_is_no_dangling_link_either(tmp_path):
+    (tmp_path / "a.old1").symlink_to("nowhere")
+    assert free_name(tmp_path / "a", "old").name == "a.old2"
 
 
 def test_only_regular_files_of_a_bounded_size_are_read(tmp_path):

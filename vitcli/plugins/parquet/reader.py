@@ -35,7 +35,7 @@ def list_parquet(path: Path) -> PictureFolder:
     parquets = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
     if not parquets or not parquets[0].is_file():
         raise InputError(f"{printable(path)} has no Parquet file; expected: PATH/train-*.parquet")
-    splits = {file: _split_of_file(file, path) for file in parquets}
+    splits = _splits_of(parquets, path)
     if any(splits.values()) and (strange := [file for file in parquets if not splits[file]]):
         raise InputError(f"{printable(strange[0])}: its name has no train, test or validation")
     stamp = repr((UNPACKED, [(str(file), file_version(file)) for file in parquets]))
@@ -82,12 +82,25 @@ def _listed(place: Path, facts: Mapping[str, Any]) -> PictureFolder:
     return replace(found, notes=(*facts["notes"], *found.notes))
 
 
-def _split_of_file(file: Path, root: Path) -> str:
-    """Return the split in the names below a folder, as in ``beans-train-0.parquet``; else ''."""
-    for name in reversed(file.relative_to(root).parts):  # a single file has none
-        if split := next(filter(None, map(split_of, re.split("[-_.=]", name))), None):
-            return split
-    return ""
+def _splits_of(files: Sequence[Path], root: Path) -> dict[Path, str]:
+    """Return the split of ``train-0.parquet`` or ``train/0.parquet``, else ''.
+
+    If no name begins with a split, a word of it counts, as in ``beans-train.parquet``, provided
+    that each file has one and one of them is for training.
+    """
+    for number in (1, None):
+        found = {file: _first_split(file.relative_to(root), number) for file in files}
+        if number is None and not ("train" in found.values() and all(found.values())):
+            break
+        if any(found.values()):
+            return found
+    return dict.fromkeys(files, "")
+
+
+def _first_split(place: Path, number: int | None) -> str:
+    """Return the split among so many first words of the names of a file and its folders."""
+    names = (re.split("[-_.=]", name) for name in reversed(place.parts))
+    return next(filter(None, (split_of(word) for name in names for word in name[:number])), "")
 
 
 def _unpack(splits: Mapping[Path, str], folder: Path) -> dict[str, Any]:

@@ -122,7 +122,9 @@ def look_at(image: Image.Image, content: object, data: DataSpec) -> Seen:
         )
     if image.getbands()[-1] == "A":
         counts = image.getchannel("A").histogram()
-        if sum(counts[1:-1]) > min(MOST_PARTIAL * sum(counts), MOST_SOFT * sum(counts[1:])):
+        soft = sum(counts[1:-1])
+        is_sparse = soft > MOST_SOFT * sum(counts[1:]) and _hides_colours(np.asarray(image))
+        if soft > MOST_PARTIAL * sum(counts) or is_sparse:
             seen.append(("alpha", 1))
     if is_wide(image):
         seen += finer_values(np.asarray(image), data.levels)
@@ -134,6 +136,12 @@ def look_at(image: Image.Image, content: object, data: DataSpec) -> Seen:
             raise RefusedError(f"colours with more than 8 bits cannot be read exactly; {REMEDY}")
         seen.append(("colour", 256 * np.asarray(image.convert("RGB")).max().item() + 255))
     return seen
+
+
+def _hides_colours(values: np.ndarray) -> bool:
+    """Return whether clear pixels differ, as below a channel, and not as in an empty drawing."""
+    clear = values[values[..., -1] == 0]
+    return bool((clear != clear[:1]).any())
 
 
 def finer_values(values: np.ndarray, levels: tuple[float, float] | None) -> Seen:

@@ -80,7 +80,7 @@ MOST_LOST = 0.1
 NUM_MEASURED = 500
 """Number of pictures of which that share is measured."""
 AT_ONCE = 256
-NUM_SHOWN = 3
+NUM_SHOWN, NUM_NAMED = 3, 10
 CONTENT = 16
 """Number of hexadecimal digits that tell a picture from others by its content."""
 SAME = {
@@ -498,7 +498,9 @@ def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
         if part is not None:
             counts = images_by_class(part.extra, part.labels, data.num_classes)
             lacking = [n for n, count in zip(data.class_names, counts, strict=True) if not count]
-            notes += [f"note: no {split} picture of {printable(name)!r}" for name in lacking]
+            some, others = lacking[:NUM_NAMED], len(lacking) - NUM_NAMED
+            notes += [f"note: no {split} picture of {printable(name)!r}" for name in some]
+            notes += [f"note: nor of {quantity(others, 'other class')}"] * (others > 0)
     if decoded.kept_area < 1 - MOST_LOST:
         height, width = data.img_size
         notes.append(

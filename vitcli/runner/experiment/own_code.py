@@ -66,12 +66,13 @@ class Code:
 
     @property
     def sha256(self) -> str:
-        """Of the text, whose ends of lines git may change; those of Unix count."""
-        return _hash({n: data.replace(b"\r\n", b"\n") for n, data in self.contents.items()})
+        return _hash(self.contents)
 
     def has(self, digest: str) -> bool:
-        """Return whether a run states this code; version 1.0.0 hashed the bytes as they were."""
-        return digest in (self.sha256, _hash(self.contents))
+        """Return whether a run states this code, whose ends of lines git may have changed."""
+        unix = {name: data.replace(b"\r\n", b"\n") for name, data in self.contents.items()}
+        windows = {name: data.replace(b"\n", b"\r\n") for name, data in unix.items()}
+        return digest in map(_hash, (self.contents, unix, windows))
 
     @property
     def paths(self) -> list[Path]:

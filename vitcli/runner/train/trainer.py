@@ -163,7 +163,8 @@ class Trainer:
         self._epoch_began = time.perf_counter()
         taken = training.run_epoch(self.epoch)
         with arithmetic(training.precision):
-            with undrawn(self.task) if self.spec.code else nullcontext():
+            is_alone = self.spec.code and not self.request.track  # a tracker's thread may draw, too
+            with undrawn(self.task) if is_alone else nullcontext():
                 first = next(taken)
             for step in chain([first], taken):
                 for hook in self.hooks:

@@ -85,7 +85,9 @@ def list_csv(
 
 
 def picture_at(at: str, written: str, root: Path, named: Container[str]) -> str:
-    forms = (written, *(unicodedata.normalize(form, written) for form in ("NFC", "NFD")))
+    forms = [written]
+    if not written.isascii():
+        forms += [unicodedata.normalize("NFC", written), unicodedata.normalize("NFD", written)]
     places = [os.path.normpath(root / form) for form in forms]
     picture = next(filter(os.path.isfile, places), places[0])
     if not picture.startswith(os.path.join(root, "")):
