@@ -134,6 +134,9 @@ def test_the_split_is_a_word_in_the_names_of_files_and_folders(names, tmp_path):
         assert list_pictures(write_columns(file.parent, label=PLAIN)).num_test is None
         (file.parent / "x.parquet").rename(file)
     assert list_pictures(f"parquet:{tmp_path}").num_test == 20
+    for number, file in enumerate(sorted(tmp_path.rglob("*.parquet"))):
+        file.rename(tmp_path / f"pregnancy_test_{number}.parquet")
+    assert list_pictures(f"parquet:{tmp_path}").num_test is None
 
 
 def test_a_missing_package_is_named(monkeypatch):

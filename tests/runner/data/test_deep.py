@@ -101,8 +101,9 @@ def test_fields_decide_which_values_become_which_pixels(content, fields, in_chan
 
 NOISE = np.arange(6 * SIDE * SIDE).reshape(6, SIDE, SIDE)
 SPOTS = (NOISE * (NOISE % 3 == 0))[:4].astype("u1")
-PNG_OF_SPOTS = png(
-    SIDE, SIDE, b"".join(b"\0" + row.tobytes() for row in SPOTS.transpose(1, 2, 0)), 8, 6
+PNG_OF_SPOTS, PNG_OF_DRAWING = (
+    png(SIDE, SIDE, b"".join(b"\0" + row.tobytes() for row in values.transpose(1, 2, 0)), 8, 6)
+    for values in (SPOTS, SPOTS * np.array([[[0]], [[0]], [[0]], [[1]]], "u1"))
 )
 
 
@@ -238,6 +239,7 @@ SMALL.encoderinfo = {"tiffinfo": {254: 1}}  # a smaller copy of another page
         (raw_tiff(NOISE[:4].astype("u1"), photometric=2), {}, ["channel of 10 .* transparency"]),
         (raw_tiff(SPOTS, photometric=2), {}, ["channel of 10 .* transparency"]),
         (PNG_OF_SPOTS, {}, ["channel of 10 .* transparency"]),
+        (PNG_OF_DRAWING, {}, []),
         (tiff(COLOURED.convert("RGBA")), {}, []),
         (tiff(flat(9, "u1"), SMALL), {}, []),
         (tiff(flat(9, "u1"), SMALL, flat(8, "u1")), {}, ["10 pictures with up to 2; "]),
