@@ -89,6 +89,7 @@ def close_to(row: np.ndarray, expected: np.ndarray, largest: float | None = None
 
 
 def colour_at(shown: Page, x: float, y: float) -> list[int]:
+    state(shown)  # the page draws at most once a frame
     found: list[int] = shown.evaluate(
         "(() => { const canvas = document.querySelector('.stage');"
         " const box = canvas.getBoundingClientRect(); const s = canvas.width / box.width;"
