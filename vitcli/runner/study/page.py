@@ -124,7 +124,7 @@ def publish(doc: StudyResult, root: Path, on_message: Listener = ignore_message)
         known = (written.get(path.relative_to(root).as_posix()), files.sha256(contents[path]))
         if known[0] and path.is_file() and files.sha256(path.read_bytes()) not in known:
             kept = path.rename(files.free_name(path, "old"))
-            on_message(f"{path}: is not as {RESULTS} says that it was written; kept as {kept.name}")
+            on_message(f"note: {path} is not the file that {RESULTS} names; kept as {kept.name}")
     _write(contents)
     return expected
 
