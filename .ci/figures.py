@@ -9,8 +9,16 @@ from matplotlib.figure import Figure
 from study_tables import LABELS, RESULTS, document, interval_of, lengths, of_labels
 
 from vitcli.plugins.factorial.figure import interactions
-from vitcli.runner.figure_style import FAINT, INK, SMALL_SIZE, add_source, add_title, encode
-from vitcli.runner.study.figures import VARIANT_COLOURS, figures_of, forest, name_lines
+from vitcli.runner.figure_style import (
+    FAINT,
+    INK,
+    SMALL_SIZE,
+    add_legend_beside,
+    add_source,
+    add_title,
+    encode,
+)
+from vitcli.runner.study.figures import VARIANT_COLOURS, figures_of, forest
 from vitcli.runner.study.statistics import RowStatistics
 from vitcli.runner.study.table import read_document
 
@@ -35,7 +43,7 @@ def differences(found: Mapping[int, Sequence[RowStatistics]], size: str, title: 
     axes = drawn.subplots()
     axes.axhline(0, color=INK, linewidth=1)
     names = dict.fromkeys(row.variant for rows in found.values() for row in rows[1:])
-    sizes, ends, lost = sorted(found), [], []
+    sizes, lost = sorted(found), []
     for i, name in enumerate(names):
         colour = VARIANT_COLOURS[(i + 1) % len(VARIANT_COLOURS)]
         rows = {each: row for each in sizes for row in found[each] if row.variant == name}
@@ -45,13 +53,12 @@ def differences(found: Mapping[int, Sequence[RowStatistics]], size: str, title: 
             continue
         places = [each * STEP ** (i - (len(names) - 1) / 2) for each in known]
         heights = [row.difference or 0.0 for row in known.values()]
-        axes.plot(places, heights, color=colour, linewidth=1.4)
+        axes.plot(places, heights, color=colour, linewidth=1.4, label=name)
         for place, height, row in zip(places, heights, known.values(), strict=True):
             face = "white" if row.num_diverged else colour
             axes.plot(place, height, "o", color=colour, markerfacecolor=face, markersize=5)
             if limits := interval_of(row):
                 axes.vlines(place, *limits, color=colour, linewidth=1.6)
-        ends.append((heights[-1], name, colour, sizes[-1] * 1.08))
     axes.set_xscale("log")
     axes.set_xticks(sizes, [f"{each:,}" for each in sizes])
     axes.minorticks_off()
@@ -59,7 +66,7 @@ def differences(found: Mapping[int, Sequence[RowStatistics]], size: str, title: 
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
     axes.set_xlabel(f"{size} (logarithmic)")
     axes.set_ylabel("accuracy minus baseline, points", fontsize=SMALL_SIZE + 1)
-    name_lines(axes, ends)
+    add_legend_beside(axes)
     add_title(drawn, title)
     add_source(drawn, SOURCE + (f" All trainings diverged: {', '.join(lost)}." if lost else ""))
     return drawn

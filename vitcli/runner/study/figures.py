@@ -4,8 +4,7 @@ The figures can be read in print and by colour-blind readers: they use the colou
 and each line has its own dash. The same document always gives the same bytes.
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -26,6 +25,7 @@ from vitcli.runner.figure_style import (
     SKY_BLUE,
     VERMILION,
     add_grid,
+    add_legend_beside,
     add_source,
     add_title,
 )
@@ -37,7 +37,7 @@ from vitcli.runner.text import interval, one_line, signed
 VARIANT_COLOURS = (INK, ORANGE, SKY_BLUE, GREEN, BLUE, VERMILION, PINK)
 """The colours of ``PALETTE`` in another order: the baseline is the first row and gets the ink."""
 LABEL_LENGTH = 32
-LABEL_HEIGHT = 0.17
+LABEL_HEIGHT = 0.19
 """Inches from one name to the next, beside the learning curves."""
 
 
@@ -121,31 +121,25 @@ def curves(doc: StudyResult) -> Figure:
     """Draw the headline number by epoch: mean and range over the finished seeds that have it."""
     figure = Figure(figsize=(7.2, 4.0), layout="constrained")
     axes = figure.add_subplot()
-    ends, missing = [], []
+    missing = []
     rows = [row for row in doc.rows if not (doc.parts and "+" in row.variant)]
     for index, row in enumerate(rows):
         epochs, values = curve(row, doc.headline.scale)  # (E,), (seeds, E)
         if not len(epochs):
-            missing.append(f"{label(row.variant)} ({_why_no_curve(row)})")
+            missing.append(label(row.variant))
             continue
         colour = VARIANT_COLOURS[index % len(VARIANT_COLOURS)]
         dash = DASHES[(index + index // len(VARIANT_COLOURS)) % len(DASHES)]
-        is_point = len(epochs) == 1
-        if is_point:  # beside each other
-            epochs = epochs + 0.6 * ((index + 0.5) / len(rows) - 0.5)
         low, mean, high = values.min(0), values.mean(0), values.max(0)
-        if len(values) > 1 and not is_point:
+        if len(values) > 1:
             axes.fill_between(epochs, low, high, color=colour, alpha=0.15, linewidth=0)
-        elif len(values) > 1:
-            axes.vlines(epochs, low, high, color=colour, alpha=0.5, linewidth=4)
-        marker = "o" if is_point else None
+        marker = "o" if len(epochs) == 1 else None
         axes.plot(epochs, mean, color=colour, linestyle=dash, linewidth=1.6, marker=marker)
-        name = f"{label(row.variant)} ({len(values)})"
-        ends.append((float(values[:, -1].mean()), name, colour, epochs[-1]))
-    if not ends:
+        axes.lines[-1].set_label(f"{label(row.variant)} ({len(values)})")
+    if not axes.lines:
         return write_instead(figure, axes, "no finished trial yet")
-    figure.set_figheight(max(4.0, 1.2 + LABEL_HEIGHT * len(ends)))
-    name_lines(axes, ends)
+    figure.set_figheight(max(4.0, 1.2 + LABEL_HEIGHT * len(axes.lines)))
+    add_legend_beside(axes)
     add_grid(axes, "y")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     split = "validation split" if doc.base_config.get("data.val_split") else "test images"
@@ -155,13 +149,6 @@ def curves(doc: StudyResult) -> Figure:
     if missing:
         add_source(figure, f"Without a curve: {', '.join(missing)}")
     return figure
-
-
-def _why_no_curve(row: VariantResult) -> str:
-    states = Counter(trial.state for trial in row.trials)
-    if states["finished"]:
-        return "no epoch was measured with every seed"
-    return ", ".join(f"{count} {state}" for state, count in states.items()) or "no trial"
 
 
 def shown_seeds(doc: StudyResult) -> str:
@@ -178,50 +165,6 @@ def curve(row: VariantResult, scale: float) -> tuple[np.ndarray, np.ndarray]:
     epochs = sorted(set.intersection(*map(set, trials))) if trials else []
     values = [[scale * trial[epoch] for epoch in epochs] for trial in trials]
     return np.array(epochs), np.array(values)
-
-
-def name_lines(axes: Axes, ends: Sequence[tuple[float, str, str, float]]) -> None:
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high)
-    step = (high - low) / max(18, len(ends) - 1)
-    ordered = sorted(ends)
-    last = len(ordered) - 1
-    places = [
-        min(max(place, low + step * i), high - step * (last - i))
-        for i, place in enumerate(spread([end[0] for end in ordered], step))
-    ]
-    right = max(end[3] for end in ends)
-    for place, (height, name, colour, epoch) in zip(places, ordered, strict=True):
-        axes.annotate(
-            name,
-            (epoch, height),
-            (1.04, place),
-            textcoords=axes.get_yaxis_transform(),
-            color=INK,
-            va="center",
-            fontsize=8,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": colour,
-                "linewidth": 0.8,
-                "shrinkA": 0,
-                "relpos": (0, 0.5),
-            },
-        )
-    axes.set_xlim(*((0.5, 1.5) if right < 1.5 else (None, right)))
-
-
-def spread(values: Sequence[float], step: float) -> list[float]:
-    """Return ascending places near ascending values, at least ``step`` apart."""
-    groups: list[tuple[float, int]] = []  # (centre, members)
-    for value in values:
-        centre, count = value, 1
-        while groups and centre - groups[-1][0] < step * (count + groups[-1][1]) / 2:
-            other, members = groups.pop()
-            centre = (centre * count + other * members) / (count + members)
-            count += members
-        groups.append((centre, count))
-    return [centre + step * (i - (n - 1) / 2) for centre, n in groups for i in range(n)]
 
 
 def write_instead(figure: Figure, axes: Axes, text: str) -> Figure:
