@@ -56,13 +56,6 @@ Output = Annotated[Path | None, output_option("FOLDER", "Folder of the study.", 
 TableOnly = Annotated[bool, Option("--table-only", help="Print the table so far; train nothing.")]
 FailFast = Annotated[bool, Rare("--fail-fast/--keep-going", help="Stop at the first failed trial.")]
 
-USELESS = {
-    "--status": ("--rerun", "--format", "--details", "--caption"),
-    "--table-only": ("--rerun",),
-    "--dry-run": ("--format", "--details", "--caption"),
-}
-"""Options that have no effect beside another one."""
-
 
 @with_example(
     "vitcli ablate ablation-quickstart --dry-run",
@@ -105,14 +98,8 @@ def ablate(
     from vitcli.runner.study.plan import plan_study
     from vitcli.runner.study.table import render, trials_csv
 
-    given = {"--dry-run": dry_run, "--status": status, "--table-only": table_only}
-    exclude(given)
-    has_shape = form != "text" and not (form == "json" and (status or dry_run))
-    given |= {"--rerun": rerun, "--details": details, "--caption": caption is not None}
-    given["--format"] = has_shape
-    for option, others in USELESS.items():
-        for other in others:
-            exclude({option: given[option], other: given[other]})
+    exclude({"--dry-run": dry_run, "--status": status, "--table-only": table_only})
+    exclude({"--dry-run": dry_run, "--status": status, "--format trials": form == "trials"})
     shape = "json" if json else form
     refuse_caption(caption, shape)
     check_folders(output, save)
