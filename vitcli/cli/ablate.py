@@ -14,7 +14,7 @@ from vitcli.cli import options as shared
 from vitcli.cli.chosen import collect_changes
 from vitcli.cli.console import emit_exactly, emit_report, line_width, say
 from vitcli.cli.engines import Gpus, Place, check_engine, check_folders, takes_options
-from vitcli.cli.options import Rare, exclude, output_option, refuse_caption, with_code, with_example
+from vitcli.cli.options import Rare, exclude, output_option, with_code, with_example
 from vitcli.plugin import load_target
 from vitcli.runner.engines.engine import ENGINES, LOCAL
 from vitcli.runner.errors import ConfigError, PartlyError
@@ -101,7 +101,6 @@ def ablate(
     exclude({"--dry-run": dry_run, "--status": status, "--table-only": table_only})
     exclude({"--dry-run": dry_run, "--status": status, "--format trials": form == "trials"})
     shape = "json" if json else form
-    refuse_caption(caption, shape)
     check_folders(output, save)
     if not (dry_run or status or table_only):
         check_engine(engine, options.jobs, gpus)

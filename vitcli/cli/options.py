@@ -181,10 +181,6 @@ def exclude(given: Mapping[str, object]) -> None:
         raise ConfigError(f"{named[0]} and {named[1]} exclude each other; leave out one of them")
 
 
-def refuse_caption(caption: str | None, form: str) -> None:
-    exclude({"--caption": caption, f"--format {form}": form in ("csv", "json", "trials")})
-
-
 def run_folder(name: str | None, output: Path | None) -> Path | None:
     from vitcli.runner.run.folder import named_folder
 

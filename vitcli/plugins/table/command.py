@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from vitcli.cli.ablate import refuse_gaps
 from vitcli.cli.console import emit_exactly, line_width, say
-from vitcli.cli.options import Caption, Details, Json, output_option, refuse_caption, with_example
+from vitcli.cli.options import Caption, Details, Json, output_option, with_example
 from vitcli.runner.report.tables import csv_text
 from vitcli.runner.text import portable
 
@@ -68,7 +68,6 @@ def table(
     from vitcli.runner.study.table import render
 
     form = "json" if json else form
-    refuse_caption(caption, form)
     choices = Choices.of(
         score=score,
         variant=variant,
