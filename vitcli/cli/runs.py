@@ -66,7 +66,6 @@ def ls(
     form: shared.Format = "text",
 ) -> None:
     """List runs and the settings that differ."""
-    from vitcli.runner.overview.progress import find_studies
     from vitcli.runner.run.folder import RUNS
     from vitcli.runner.run.listing import has_name, list_records, rank, select_runs
 
@@ -92,9 +91,6 @@ def ls(
         return
     if every:
         say(f"none of the {len(every):,} runs fits; list all of them: vitcli runs ls")
-    elif studies := find_studies(RUNS):
-        folders = shlex.join(str(folder.relative_to(RUNS)) for folder in studies)
-        say(f"no runs, but studies of saved trials: {folders}; show one: vitcli runs watch STUDY")
     else:
         say(f"no runs in {RUNS.absolute()}; start with: vitcli train")
 
