@@ -1,4 +1,4 @@
-"""The page of runs: names, states, curves and links."""
+"""The page of runs: names, states and curves."""
 
 import json
 from pathlib import Path
@@ -15,8 +15,8 @@ from vitcli.runner.run.folder import FILES, RUNS
 pytestmark = pytest.mark.usefixtures("here")
 
 
-def collected(folder: Path = RUNS, page: Path = RUNS / "index.html") -> dict[str, Any]:
-    data = collect(folder, page)
+def collected(folder: Path = RUNS) -> dict[str, Any]:
+    data = collect(folder)
     return json.loads(json.dumps(data, allow_nan=False))
 
 
@@ -60,23 +60,6 @@ def test_configurations_hold_what_differs_from_the_defaults_of_their_model():
     for name in own:
         assert not own[name].keys() & {"seed", "data.class_names", *defaults[name]}
     assert not [field for field in own["vit"] | defaults["vit"] if field.startswith("pretrain.")]
-
-
-def test_links_lead_only_to_reports_that_exist_and_never_to_a_scheme():
-    make_study_folder({"full/seed0": "finished"})
-    folder = make_run(0, folder=RUNS / "javascript:alert(1)" / "50% #?\u00fc").path
-    (folder / "figures").mkdir()
-    for path in (RUNS / "parts/report.html", folder / "figures/index.html"):
-        path.write_text("x")
-    data = collected()
-    assert data["studies"][0]["links"] == [["report.html", "./parts/report.html"]]
-    found = {run["name"]: run["links"] for run in data["runs"]}
-    assert found["parts/full/seed0"] == []
-    address = "./javascript%3Aalert%281%29/50%25%20%23%3F%C3%BC/figures/index.html"
-    assert found["javascript:alert(1)/50% #?\u00fc"] == [["figures/index.html", address]]
-    elsewhere = collected(page=Path("here.html"))
-    assert elsewhere["studies"][0]["links"] == [["report.html", "./runs/parts/report.html"]]
-    assert collected(page=RUNS / "parts/report.html")["studies"][0]["links"] == []
 
 
 def test_a_setting_has_four_digits_a_short_name_of_its_own_and_no_folder():

@@ -5,13 +5,11 @@ Its data is JSON that is never run as code; the script writes names as text only
 be damaged or hostile: every value is checked or turned into printable text.
 """
 
-import os
 import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -35,8 +33,6 @@ SCRIPTS = tuple(f"{__package__}:{name}" for name in ("rows.js", "chart.js", "run
 """The files of the page's script, in the order in which they are joined."""
 MAX_POINTS = 200
 """Largest number of points of a curve; of a longer one, evenly spaced points are kept."""
-REPORTS = ("report.html", "figures/index.html", "index.html")
-"""Files in the folder of a run or study that the page links to, where they exist."""
 RATES = ("lr", "grad_norm", "images_per_second")
 """Numbers of an epoch that every task records."""
 COLUMNS = {"date": "started", "score": "result", "accuracy": "result", "name": "run"}
@@ -52,7 +48,7 @@ def write_page(
     page = output or folder / PAGE
     if page.exists() and not is_page_of_runs(page):
         raise ConfigError(f"{page}: not a page of runs; name another file with -o")
-    data = collect(folder, page, split) | {"sort": COLUMNS.get(sort or "")}
+    data = collect(folder, split) | {"sort": COLUMNS.get(sort or "")}
     if not (data["runs"] or data["studies"]):
         raise InputError(f"{folder}: holds no run; train one: vitcli train")
     style, script = pages.source(f"{__package__}:runs.css"), pages.sources(*SCRIPTS)
@@ -74,7 +70,7 @@ def write_page(
     return page, data
 
 
-def collect(folder: Path, page: Path, split: str = "test") -> dict[str, Any]:
+def collect(folder: Path, split: str = "test") -> dict[str, Any]:
     studies = find_studies(folder)
     defaults: list[dict[str, Any]] = []
     kinds: dict[frozenset[str], int] = {}  # of equal fields, so that no run gets another one's
@@ -100,28 +96,27 @@ def collect(folder: Path, page: Path, split: str = "test") -> dict[str, Any]:
             defaults += [{}] * (kind == len(defaults))
             entry["kind"] = kind
             defaults[kind] = defaults[kind] | unchanged
-        runs.append(entry | {"links": report_links(run.path, page)})
+        runs.append(entry)
     data = {
         "tasks": tasks,
         "defaults": defaults,
-        "studies": [describe_study(study, page) for study in studies.values()],
+        "studies": [describe_study(study) for study in studies.values()],
         "runs": in_order(runs),
     }
     return data if split == "test" else without_test_results(data)
 
 
 def without_test_results(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the data of a page without curves of test results and without links to reports."""
+    """Return the data of a page without curves of test results."""
     tasks = {
         name: task | {"series": [each for each in task["series"] if not is_of_test(each["name"])]}
         for name, task in data["tasks"].items()
     }
-    studies = [study | {"links": []} for study in data["studies"]]
     runs = []
     for run in data["runs"]:
         shown = {name: each for name, each in run["curves"].items() if not is_of_test(name)}
-        runs.append(run | {"links": [], "curves": shown})
-    return data | {"tasks": tasks, "studies": studies, "runs": runs}
+        runs.append(run | {"curves": shown})
+    return data | {"tasks": tasks, "runs": runs}
 
 
 def is_of_test(number: str) -> bool:
@@ -215,7 +210,7 @@ def describe_series(name: str, row: TaskRow) -> dict[str, Any]:
     return {"name": name, "title": title + unit, "scale": metric.scale if metric else 1}
 
 
-def describe_study(study: StudyFolder, page: Path) -> dict[str, Any]:
+def describe_study(study: StudyFolder) -> dict[str, Any]:
     states = Counter(study.states().values())
     counts = ", ".join(f"{count:,} {state}" for state, count in states.items())
     question = readable_json(study.path / "results.json").get("question")
@@ -223,19 +218,7 @@ def describe_study(study: StudyFolder, page: Path) -> dict[str, Any]:
         "name": printable(RunDir(study.path).name),
         "question": printable(question) if isinstance(question, str) else "",
         "progress": f"{quantity(states.total(), 'trial')}: {counts}",
-        "links": report_links(study.path, page),
     }
-
-
-def report_links(folder: Path, page: Path) -> list[list[str]]:
-    """Return [file, relative address] of each report in a folder; the page itself is none."""
-    links = []
-    for name in REPORTS:
-        path = (folder / name).resolve()
-        if path.is_file() and path != page.resolve():
-            address = os.path.relpath(path, page.resolve().parent)
-            links.append([name, f"./{quote(os.fsencode(address))}"])
-    return links
 
 
 def in_order(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

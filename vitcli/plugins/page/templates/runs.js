@@ -36,12 +36,6 @@ function fillName(cell, row) {
   const few = rest > 0 ? [...settings.slice(0, MAX_SETTINGS), `and ${rest} more`] : settings;
   const about = [row.seeds, ...unique(row.values("data")), ...few].filter(Boolean).join(" \u00b7 ");
   if (about) cell.append(breakable(about));
-  const links = row.runs.flatMap((run) => run.links.map(([name, address]) => [row.runs.length > 1 ? `seed ${run.seed}: ${name}` : name, address]));
-  for (const [name, address] of links) {
-    const link = element("a", name);
-    link.href = address;
-    cell.append(link);
-  }
 }
 
 function fillResult(cell, row) {
