@@ -25,8 +25,7 @@ from tests.fabricated_study import (
 from tests.figure_checks import faults
 from tests.patience import HANG
 from vitcli.core.metric import ACCURACY
-from vitcli.runner.report.pages import to_latex
-from vitcli.runner.report.tables import LATEX, make_table, read_csv, to_csv
+from vitcli.runner.report.tables import LATEX, read_csv, to_csv
 from vitcli.runner.study.figures import BLUE, VERMILION, curve, curves, figures_of, forest
 from vitcli.runner.study.images import ImageScores, contrast
 from vitcli.runner.study.page import html, publish
@@ -187,9 +186,9 @@ def test_a_caption_replaces_the_question_in_every_format_that_has_one():
     assert render(DOC, "csv", caption="My rows") == render(DOC, "csv")
 
 
-def test_a_latex_float_has_the_question_a_short_legend_and_the_width_that_it_needs():
+def test_a_latex_float_has_the_question_and_a_short_legend():
     text = render(DOC.replace(hypothesis="none matters"), "latex")
-    inside, _, below = text.partition("\\end{table*}")
+    inside, _, below = text.partition("\\end{table}")
     assert "\\caption{What does each part contribute?}" in inside
     assert "\\caption{Accuracy by variant.}" in render(DOC.replace(question=""), "latex")
     assert "none matters" in below.partition("% n: ")[0]
@@ -197,7 +196,6 @@ def test_a_latex_float_has_the_question_a_short_legend_and_the_width_that_it_nee
     assert "seeds. Brackets: 95" in legend
     assert len(legend) < 130  # two lines of a column
     assert "\\shortstack[r]{accuracy, \\%}" in inside  # no sign of percent on a line of its own
-    assert "\\begin{table}" in to_latex(make_table(["run", "score, %"], [["a", "50"]]))
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
@@ -303,14 +301,11 @@ def test_curves_are_means_of_finished_seeds_over_common_epochs():
     assert curve(make_row("a", ["diverged"]), 100)[0].size == 0
 
 
-def test_the_curves_name_each_row_without_one_and_say_why():
+def test_the_curves_name_each_row_without_one():
     finished = make_row("flat", [0.5]).trials[0].changed(curve=())
     rows = (*make_study(ROWS).rows, make_row("flat", []).replace(trials=(finished,)))
     text = " ".join(curves(make_study(ROWS).replace(rows=rows)).get_supxlabel().split())
-    assert text == (
-        "Without a curve: no-layernorm (3 diverged), wide (1 failed, 2 running), flat (no epoch was"
-        " measured with every seed)"
-    )
+    assert text == "Without a curve: no-layernorm, wide, flat"
     assert curves(make_study({"a": [0.5]})).get_supxlabel() == ""
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 MAX_SHOWN = 640
 """Largest longer side of an embedded picture, in pixels."""
-MAX_LETTERS = 90
-"""Largest width of a LaTeX table, in letters, that can be read in one of two columns of a page."""
 LOSSLESS = 256
 """Largest longer side of a picture that is embedded as PNG; a larger one is embedded as JPEG."""
 
@@ -84,18 +82,10 @@ def to_html(table: Table) -> Markup:
 def to_latex(table: Table) -> str:
     """Return a ``table`` environment for ``\\usepackage{booktabs,graphicx}``.
 
-    A table of more than ``MAX_LETTERS`` letters in a line is a ``table*``, which takes both columns
-    of a page. It is scaled down to the width of its lines if it is wider. The notes are comments
-    below it.
+    It is scaled down to the width of its lines if it is wider. The notes are comments below it.
     """
     label = re.sub(r"[^A-Za-z0-9]+", "-", to_ascii(table.name)).strip("-")
-    heads = [stacked(column.header) for column in table.columns]
-    cells = zip(*table.rows, strict=True) if table.rows else [()] * len(heads)
-    widths = [
-        2 + max(map(len, [*head, *column])) for head, column in zip(heads, cells, strict=True)
-    ]
-    float_name = "table*" if sum(widths) > MAX_LETTERS else "table"
-    return render("table.tex", table=table, label=label, float=float_name)
+    return render("table.tex", table=table, label=label)
 
 
 def stacked(header: str) -> list[str]:
