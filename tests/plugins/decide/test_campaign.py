@@ -18,7 +18,7 @@ from tests.own_code import forget
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.decide import comparison, ledger
 from vitcli.plugins.decide.comparison import Call, Comparison
-from vitcli.plugins.decide.ledger import FILE, Campaign, Idea, Side, read, report
+from vitcli.plugins.decide.ledger import FILE, Campaign, Idea, Side, read
 from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.engines.local import Setup
 from vitcli.runner.errors import UserError
@@ -427,13 +427,6 @@ def test_the_report_counts_and_writes_nothing(made):
     assert document["ideas"][0]["verdict"] == "better"
     assert "model.depth=5</td>" in printed("decide", "night", "--report", "--format", "html")
     assert {*ROOT.iterdir()} == before
-
-
-def test_the_report_tells_two_versions_of_an_idea_apart():
-    ideas = [Idea(side=side(name), against=side("a"), **IDEA) for name in ("b1", "b2")]
-    ideas += [Idea(side=side("c"), against=side("b2"), **IDEA)]
-    (tried, _) = report("night", one(ideas=ideas)).tables
-    assert [row["idea"] for row in tried.rows] == ["x (b1)", "x (b2)", "x"]
 
 
 def test_a_dry_run_writes_nothing_and_refuses_what_the_run_refuses(made, tiny):

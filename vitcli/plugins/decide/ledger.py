@@ -247,7 +247,7 @@ def report(name: str, campaign: Campaign) -> Report:
 def table(name: str, ideas: Sequence[Idea], campaign: Campaign) -> DataTable:
     stored = {"verdict", "interval", "adopted", "seconds", "command"}
     rows = [
-        {"number": number, "idea": name_of(idea, ideas), "pairs": len(idea.scores)}
+        {"number": number, "idea": idea.name, "pairs": len(idea.scores)}
         | {"difference": idea.mean, **idea.model_dump(include=stored)}
         for number, idea in enumerate(ideas, 1)
     ]
@@ -260,10 +260,3 @@ def table(name: str, ideas: Sequence[Idea], campaign: Campaign) -> DataTable:
         Column("command", is_shown=False),
     ]
     return DataTable(name, columns, rows)
-
-
-def name_of(idea: Idea, ideas: Sequence[Idea]) -> str:
-    """Return the name of an idea, with the version of its code if there are several."""
-    asked = [(other.name, other.against) for other in ideas]
-    is_only = asked.count((idea.name, idea.against)) == 1
-    return idea.name if is_only else f"{idea.name} ({idea.side.config_hash[:8]})"
