@@ -160,7 +160,7 @@ COMMANDS = {
         "json: runs verify mine/train/seed0 --json"]),
     "study": (f"{PLAIN} train.precision=bf16", ["json: ablate study.yaml -j 1 --format json -o s",
         "json: ablate study.yaml --table-only --only linformer --seeds 1 --format json -o s"]),
-    "experiments": (PLAIN, ["json: experiments show exp.yaml --resolved --json"]),
+    "experiments": (PLAIN, ["json: experiments show exp.yaml --json"]),
     "data": (PLAIN, ["json: data ls --json", "json: data info shapes --json",
         "json: data info imagefolder:images --json"]),
     "interface": (PLAIN, [f"json: python -c {shlex.quote(INTERFACE)}",

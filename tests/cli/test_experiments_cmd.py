@@ -12,7 +12,6 @@ from vitcli.core.spec import FAMILIES, ExperimentSpec
 from vitcli.plugin import load_target
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.kinds import FILE_KINDS
-from vitcli.runner.experiment.listing import describe_experiment
 from vitcli.runner.experiment.yaml_text import FILE_FIELDS
 from vitcli.runner.study.definition import load_study
 
@@ -45,15 +44,6 @@ def test_show_prints_the_file_as_it_is():
     assert vitcli("show", "mine")[:2] == (0, text)
     assert vitcli("show", path)[1] == text
     assert vitcli("show", "quickstart")[1] == load_experiment("quickstart").path.read_text()
-
-
-def test_show_resolved_is_a_complete_experiment_file():
-    path = local("again.yaml", vitcli("show", "quickstart", "--resolved")[1])
-    spec = load_experiment(str(path)).spec
-    assert (spec.model.img_size, spec.model.num_classes, spec.model.embed_dim) == ((32, 32), 10, 64)
-    assert describe_experiment(str(path)).question == describe_experiment("quickstart").question
-    config = document("experiments", "show", "quickstart", "--resolved")["config"]
-    assert config == spec.model_dump(mode="json")
 
 
 @pytest.mark.parametrize(

@@ -57,30 +57,13 @@ def one_line(text: str) -> str:
 
 
 @commands.command(example="vitcli experiments show quickstart")
-def show(
-    name: Name,
-    resolved: Annotated[
-        bool, Option("--resolved", help="Show every field, as a run stores it.")
-    ] = False,
-    json: Json = False,
-) -> None:
-    """Show an experiment file, or all its fields."""
-    from vitcli.runner.experiment.config import config_text
+def show(name: Name, json: Json = False) -> None:
+    """Show an experiment file."""
     from vitcli.runner.experiment.listing import describe_experiment, read_text
-    from vitcli.runner.experiment.resolve import resolve_by_name
-    from vitcli.runner.experiment.yaml_text import dump
 
-    about = describe_experiment(name)
-    if resolved:
-        spec = resolve_by_name(name).spec
-        purpose = {"question": about.question, "hypothesis": about.hypothesis}
-        stated = {field: text for field, text in purpose.items() if text}
-        content = (dump(stated) if stated else "") + config_text(spec)
-    else:
-        content = read_text(name)
+    about, content = describe_experiment(name), read_text(name)
     if json:
-        body = {"config": spec.model_dump(mode="json")} if resolved else {"text": content}
-        emit_report(Report(facts=facts_of(**asdict(about), **body)), "json")
+        emit_report(Report(facts=facts_of(**asdict(about), text=content)), "json")
         return
     emit_exactly(printable(content, keep="\n\t"), nl=False)
     say(f"next: {run_command(name)} {shlex.quote(name)}")
