@@ -98,7 +98,7 @@ def train(changes: Changes) -> dict[str, list[float]]:
     spec = experiment(changes | {"model": model, "train": epochs})
     build = task_class(spec)
     module = build.make_module(spec).train()
-    if spec.task.name == "lejepa":  # its batch norms see the rows of one rank of a CPU only
+    if spec.task.name == "lejepa":  # its batch norms would see the rows of one rank
         remove_batch_norms(module)
     task = build(spec, module)
     task.encoder(task.module).grad_checkpointing = spec.train.grad_checkpointing

@@ -12,9 +12,8 @@ import torch
 from tests.core import ranked
 from tests.core.specs import build
 from tests.patience import HANG
-from vitcli.core.nn.norm import FrozenBuffers, synchronise_batch_norms
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.train.build import synchronise
+from vitcli.runner.train.build import refuse_batch_norm
 
 RECOMPUTED = ("dropout recomputed",)
 """A case that is not quick: to recompute blocks, each process imports torch's compiler."""
@@ -72,36 +71,9 @@ def test_ranks_draw_numbers_of_their_own_and_keep_equal_weights(on_ranks, name, 
     assert one["loss"] != ranked.train(ranked.DRAWN[name])["loss"]
 
 
-def test_batch_norms_become_those_of_all_ranks_with_the_same_tensors():
-    """On a CPU, only an evaluation can be compared."""
-    model = build(norm="batch_norm", patch_embed="conv_stem").eval()
-    before, images = dict(model.state_dict()), torch.randn(4, 3, 16, 16).double()
-    outputs, norms = model(images), sum("running_mean" in name for name in before)
-    synchronise_batch_norms(model)
-    assert torch.equal(model(images), outputs)
-    assert model.state_dict().keys() == before.keys()
-    assert norms == sum(isinstance(part, torch.nn.SyncBatchNorm) for part in model.modules())
-    with FrozenBuffers(model):  # SyncBatchNorm needs the counter
-        assert all(map(torch.is_tensor, model.state_dict().values()))
-    assert all(map(torch.equal, model.state_dict().values(), before.values()))
-
-
-class Scaled(torch.nn.BatchNorm2d):
-    def forward(self, x):
-        return 2 * super().forward(x)
-
-
 @pytest.mark.parametrize(
-    ("module", "device", "reason"),
-    [
-        (build(norm="batch_norm"), "cpu", r"blocks.*BatchNorm.* needs GPUs"),
-        (
-            torch.nn.Sequential(Scaled(3)),
-            "cuda",
-            r"0 \(Scaled\) would become torch's SyncBatchNorm",
-        ),
-    ],
+    "module", [build(norm="batch_norm"), torch.nn.Sequential(torch.nn.BatchNorm2d(3))]
 )
-def test_a_batch_norm_that_ranks_would_change_is_refused_by_name(module, device, reason):
-    with pytest.raises(ConfigError, match=reason):
-        synchronise(module, torch.device(device))
+def test_a_batch_norm_on_several_ranks_is_refused_by_name(module):
+    with pytest.raises(ConfigError, match=r"batch norm .*BatchNorm.* of one rank"):
+        refuse_batch_norm(module)

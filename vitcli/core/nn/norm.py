@@ -9,15 +9,7 @@ EPS = 1e-6
 """Epsilon of norms that have no setting of it."""
 
 
-class OverTokens(nn.Module):
-    """Applies a batch norm to each feature over batch and tokens: (B, N, D) -> (B, N, D)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        normal: Tensor = super().forward(x.flatten(0, 1))
-        return normal.view_as(x)
-
-
-class TokenBatchNorm(OverTokens, nn.BatchNorm1d):
+class TokenBatchNorm(nn.BatchNorm1d):
     """BatchNorm of each feature over batch and tokens: (B, N, D) -> (B, N, D).
 
     Ioffe and Szegedy 2015, https://arxiv.org/abs/1502.03167. Deviation: the lecture notes describe
@@ -25,17 +17,8 @@ class TokenBatchNorm(OverTokens, nn.BatchNorm1d):
     share their statistics. The output for an image depends on the other images of its batch.
     """
 
-
-class TokenSyncBatchNorm(OverTokens, nn.SyncBatchNorm):
-    """``TokenBatchNorm`` over the batches of all ranks."""
-
-
-def synchronise_batch_norms(module: nn.Module) -> None:
-    """Let every batch norm inside a module take its statistics over the batches of all ranks."""
-    over_tokens = [name for name, part in module.named_modules() if isinstance(part, OverTokens)]
-    nn.SyncBatchNorm.convert_sync_batchnorm(module)
-    for name in over_tokens:
-        module.get_submodule(name).__class__ = TokenSyncBatchNorm
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(0, 1)).view_as(x)
 
 
 def is_batch_norm(layer: nn.Module) -> TypeGuard[nn.modules.batchnorm._BatchNorm]:

@@ -16,7 +16,7 @@ from vitcli.core import ranks
 from vitcli.core.data.batches import Batch, augmented_batch, images_at_once
 from vitcli.core.data.source import DataSet
 from vitcli.core.data.stored import StoredPixels
-from vitcli.core.nn.norm import is_batch_norm, synchronise_batch_norms
+from vitcli.core.nn.norm import is_batch_norm
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.experiment import ACCUMULATE
@@ -52,7 +52,7 @@ def build_training(
     if device.type == "cpu":
         keep_freed_memory()
     if ranks.size() > 1:
-        synchronise(module, device)
+        refuse_batch_norm(module)
     task = task_class(spec)(spec, move_module(module, device, spec.model))
     if spec.task.taught_by:
         load_teacher(task)
@@ -115,22 +115,13 @@ def compile_training(training: Training, on_message: Listener) -> None:
         training.evaluated = evaluated
 
 
-def synchronise(module: nn.Module, device: torch.device) -> None:
-    """Let the batch norms of a module see the batches of all ranks."""
+def refuse_batch_norm(module: nn.Module) -> None:
     for name, part in module.named_modules():
-        if not isinstance(part, nn.modules.batchnorm._BatchNorm):
-            continue
-        reason = ""
-        if device.type == "cpu":
-            reason = "needs GPUs, because torch's SyncBatchNorm refuses CPUs"
-        elif not type(part).__module__.startswith(("vitcli.", "torch.")):
-            reason = "would become torch's SyncBatchNorm, without the code of its own"
-        if reason:
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
             raise ConfigError(
-                f"several ranks: batch norm {name} ({type(part).__name__}) {reason}; train in one"
-                " process, or choose another norm"
+                f"several ranks: batch norm {name} ({type(part).__name__}) would see the images of"
+                " one rank; train in one process, or choose another norm"
             )
-    synchronise_batch_norms(module)
 
 
 def is_alone(what: str, field: str, is_asked: bool | None, on_message: Listener) -> bool:
