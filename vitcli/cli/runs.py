@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
-from vitcli.cli import complete
 from vitcli.cli import options as shared
 from vitcli.cli.console import confirmed, emit_report, say
 from vitcli.cli.options import group
@@ -34,19 +33,6 @@ Names = Annotated[
     list[str] | None, shared.OwnRun(help="Runs, folders of runs, or 'pets*'.", show_default="all")
 ]
 OfState = Annotated[RunState | None, Option(help="List runs in this state.", show_default="all")]
-OnData = Annotated[
-    str | None, Option(help=shared.DATA_HELP, show_default="all", autocompletion=complete.data_set)
-]
-OfExperiment = Annotated[
-    str | None,
-    Option(
-        "--of",
-        metavar="EXPERIMENT",
-        help="List runs of this experiment.",
-        show_default="all",
-        autocompletion=complete.experiment,
-    ),
-]
 Order = Annotated[
     shared.Order | None, Option(help=shared.ORDER_HELP, show_default="date, or score with --top")
 ]
@@ -58,8 +44,6 @@ Top = Annotated[int | None, Option(min=1, help=shared.TOP_HELP, show_default="al
 def ls(
     names: Names = None,
     state: OfState = None,
-    data: OnData = None,
-    experiment: OfExperiment = None,
     sort: Order = None,
     reverse: Reverse = False,
     top: Top = None,
@@ -73,7 +57,7 @@ def ls(
     for name in names or []:
         if Path(name).is_dir() and not any(has_name(run, name) for run in every):
             every += list_records(Path(name))
-    runs = select_runs(every, names or [], state=state, data=data, experiment=experiment)
+    runs = select_runs(every, names or [], state=state)
     if top is not None:
         best = {run.path for run in rank(runs)[:top] if run.score is not None}
         runs = [run for run in runs if run.path in best]

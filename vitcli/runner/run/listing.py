@@ -59,17 +59,12 @@ def select_runs(
     names: Sequence[str] = (),
     *,
     state: str | None = None,
-    data: str | None = None,
-    experiment: str | None = None,
 ) -> list[RunRecord]:
-    """Return the runs that fit all conditions; ``*`` in a text stands for any characters."""
+    """Return the runs that fit all conditions; ``*`` in a name stands for any characters."""
     return [
         run
         for run in records
-        if (not names or any(has_name(run, name) for name in names))
-        and state in (None, run.state)
-        and (data is None or reads_data(run, data))
-        and (experiment is None or fnmatchcase(run.experiment or "", experiment))
+        if (not names or any(has_name(run, name) for name in names)) and state in (None, run.state)
     ]
 
 
@@ -86,13 +81,6 @@ def short_data_name(name: str) -> str:
     """Return the name of a data set without the path to a folder of pictures."""
     kind, colon, path = name.partition(":")
     return f"{kind}{colon}{Path(path).name}" if colon else name
-
-
-def reads_data(run: RunRecord, pattern: str) -> bool:
-    """Return whether a run's data set has a name; ``imagefolder`` is every folder of pictures."""
-    full = run.data or ""
-    names = (full, short_data_name(full), full.partition(":")[0])
-    return any(fnmatchcase(name, pattern) for name in names)
 
 
 def rank(records: Sequence[RunRecord]) -> list[RunRecord]:
