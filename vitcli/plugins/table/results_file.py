@@ -27,13 +27,6 @@ if TYPE_CHECKING:
     from vitcli.api import ResultTable
 
 REQUIRED = ("variant", "seed", "score")
-OTHER_NAMES = {"group": "variant", "status": "state"}
-"""What W&B and MLflow call columns."""
-VARIANT_WORDS = re.compile(
-    r"(model|method|algorithm|architecture|arch|approach|arm|classifier|condition|treatment)"
-    r"(.?(name|type))?",
-    re.IGNORECASE,
-)
 NOT_SEEDS = re.compile(
     r"(?P<fold>(?<!scaf)(?<!mani)(?<!blind)(?<!\bun)(?<!\bre)fold(?!er|ed|ing|able)"
     r"|(?<![a-z])cv(?=(s|idx?|index|no?|num|number|run|rep)?\d*\b)|cross.?val|xval"
@@ -133,8 +126,6 @@ def read_text(
     """
     (_, header), *body = _cells(text, name)
     uses = _uses(header, name, choices)
-    if not choices.variant:
-        _refuse_unclear_variant(name, header, uses, body)
     column, pairs = (header[uses.index(use)] for use in ("score", "seed"))
     rows = _rows(header, uses, body)
     numbers = _seeds(rows, in_file_order=in_file_order)
@@ -225,7 +216,7 @@ def _cells(text: str, name: str) -> list[tuple[str, list[str]]]:
 def _uses(header: Sequence[str], name: str, choices: Choices) -> list[str]:
     """Return what each column is: a field of ``Row``, or its own name."""
     plain = [PREFIX.sub("", column).casefold() for column in header]
-    uses = [OTHER_NAMES.get(column, column) for column in plain]
+    uses = ["state" if column == "status" else column for column in plain]
     for use in REQUIRED:
         if chosen := getattr(choices, use):
             names = header if chosen in header else plain
@@ -274,21 +265,6 @@ def _trials(rows: Iterable[Row], numbers: Mapping[str, int]) -> dict[tuple[str, 
             trial = f"{printable(row.variant)} with seed {printable(row.seed)}"
             raise InputError(f"{other.place} and line {line} are both {trial}; keep one of them")
     return trials
-
-
-def _refuse_unclear_variant(
-    name: str, header: Sequence[str], uses: Sequence[str], body: Sequence[tuple[str, list[str]]]
-) -> None:
-    """Refuse a ``Group`` of W&B beside a column whose name rather says that it has the variants."""
-    group = header[uses.index("variant")]
-    others = [
-        column
-        for i, column in enumerate(header)
-        if VARIANT_WORDS.fullmatch(PREFIX.sub("", column)) and len({x[i] for _, x in body}) > 1
-    ]
-    if others and PREFIX.sub("", group).casefold() == "group":
-        advice = " or ".join(f"--variant {shlex.quote(column)}" for column in (group, *others))
-        raise InputError(f"{name}: which column has the variants? Type {advice}")
 
 
 def _seeds(rows: Sequence[Row], *, in_file_order: bool) -> dict[str, int]:
