@@ -121,16 +121,6 @@ def _compare(
     return replace(claim, untrained=found, against_untrained=against)
 
 
-def summarize_comparison(claims: Sequence[Claim], models: UntrainedModels) -> str:
-    """Return one sentence for a caption: the claims that are no result of the training."""
-    compared = [claim for claim in claims if claim.untrained]
-    same = [claim.claim for claim in compared if claim.against_untrained == SAME]
-    count = f"{len(models.models)} untrained models on {models.num_images} of the test images"
-    if same:
-        return f"Not distinguishable from {count}: {'; '.join(same)}."
-    return f"Every claim is distinguishable from {count}." if compared else ""
-
-
 def describe_untrained(claim: Mapping[str, Any]) -> str:
     """Return the prediction interval of untrained models, such as ``0.97 to 1.02``."""
     found = claim.get("untrained")

@@ -25,7 +25,6 @@ from vitcli.plugins.distance.claims import (
     describe_untrained,
     judge_claims,
     plus_minus,
-    summarize_comparison,
 )
 from vitcli.runner import figure_style as style
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
@@ -51,21 +50,19 @@ def distance_figure(tested: TrainedRun) -> RunFigure:
     model = tested.attention_model
     numbers = measure_attention(model, tested.batches(tested.sample))
     untrained = measure_untrained(tested)
-    claims = judge_claims(numbers, untrained)
     return RunFigure(
         draw_axes=partial(_draw_distance, numbers),
         title="How far attention reaches",
         summary="Left: mean distance between a patch and the patches it attends to. Right: number"
         " of tokens it attends to, which is the exponential of the entropy. A bar is the standard"
-        f" deviation over images. A patch is {model.spec.patch_size} pixels wide."
-        f" {summarize_comparison(claims, untrained)}".rstrip(),
+        f" deviation over images. A patch is {model.spec.patch_size} pixels wide.",
         note=note_of(tested),
         source=source_of(tested, len(numbers.distance)),
         numbers=distance_document(numbers)
         | {
             "untrained_seeds": untrained.seeds,
             "untrained_num_images": untrained.num_images,
-            "claims": [asdict(claim) for claim in claims],
+            "claims": [asdict(claim) for claim in judge_claims(numbers, untrained)],
         },
     )
 
