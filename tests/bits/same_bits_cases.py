@@ -132,7 +132,7 @@ COMMANDS = {
         ("exp.yaml", "quickstart", "cifar10-tiny")]),
     "eval": (f"{PLAIN} data.val_split=200", [TRAIN, "json: eval run --json",
         "json: eval run --split val --json",
-        "json: eval run --split train --limit-batches 2 --step 3 --predictions p.npz --json"]),
+        "json: eval run --split train --limit-batches 2 --step 3 --json"]),
     "predict": (f"{PLAIN} {FOLDER}", [TRAIN, "json: predict run photo.png --json",
         "json: predict run photo.png images/a/1.png --top 2 --fit pad --json",
         "json: predict cifar10-pocket photo.png --fit stretch --json"]),

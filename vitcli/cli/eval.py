@@ -1,7 +1,6 @@
 """`vitcli eval`: the measurement of a trained run."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from typer import Option
@@ -10,7 +9,6 @@ from vitcli.cli import options as shared
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import Rare, exclude, with_code, with_example, with_plugins
 from vitcli.runner.errors import CheckError, ConfigError
-from vitcli.runner.files import require_replaceable
 from vitcli.runner.text import percent
 
 MinAccuracy = Annotated[
@@ -33,9 +31,6 @@ def evaluate(
     ] = None,
     step: Annotated[int | None, Rare(help="Step of the checkpoint.", show_default="last")] = None,
     form: shared.Format = "text",
-    predictions: Annotated[
-        Path | None, Rare(metavar="FILE.npz", help="File for logits and labels.")
-    ] = None,
     min_accuracy: MinAccuracy = None,
     device: shared.Device = "auto",
     data_dir: shared.DataDir = None,
@@ -55,16 +50,13 @@ def evaluate(
     }
     ways = {option: value for option, value, _ in added}
     exclude(ways | {"--tta": tta})
-    exclude(ways | {"--predictions": predictions})
     # A way that was not asked for refuses options that belong to it, before another measures.
     last = sorted(added, key=lambda way: bool(way[1]))
     answer = next(filter(None, [way(run, common) for _, _, way in last]), None)
     if answer is None:
         from vitcli.runner.evaluate.scores import evaluate_run
 
-        if predictions:
-            require_replaceable(predictions, "predictions file", rb"(logits|masked_mse)\.npy")
-        measured = evaluate_run(run, tta=tta, predictions=predictions, on_message=say, **common)
+        measured = evaluate_run(run, tta=tta, on_message=say, **common)
         answer = measured.report(), measured.scores.accuracy if measured.scores else None
     report, accuracy = answer
     emit_report(report, form)

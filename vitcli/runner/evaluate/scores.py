@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from vitcli.core.inspect.cost import count_parameters
@@ -13,7 +12,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run, score_of
 from vitcli.runner.evaluate.weights import UNTRAINED
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, facts_of, hidden
-from vitcli.runner.run.predictions import describe_one_answer, describe_undefined, save_outputs
+from vitcli.runner.run.predictions import describe_one_answer, describe_undefined
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.text import Listener, ignore_message, join_words, percent, quantity
 
@@ -128,7 +127,6 @@ def evaluate_run(
     *,
     split: str = "test",
     tta: str | None = None,
-    predictions: Path | None = None,
     on_message: Listener = ignore_message,
     **options: Any,
 ) -> Evaluation:
@@ -165,8 +163,6 @@ def evaluate_run(
         if scores.accuracy <= share:
             name = trained.class_names[majority]
             trained.notes.append(describe_one_answer(scores.accuracy, name, share))
-    if predictions:
-        save_outputs(predictions, outputs)
     count = len(next(iter(outputs.values())))
     return Evaluation(
         trained=trained, measured=measured, scores=scores, num_images=count, split=split, tta=tta
