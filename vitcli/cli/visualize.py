@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Option
 
 from vitcli.cli import options as shared
-from vitcli.cli.console import emit, emit_report, line_width, say
+from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import output_option, refuse_empty, with_code, with_example
 from vitcli.runner.errors import summarize_failures
 from vitcli.runner.report.report import DataTable, Report
-from vitcli.runner.report.tables import ascii_signs, plain
 
 if TYPE_CHECKING:
     from vitcli.runner.run.folder import RunDir
-    from vitcli.runner.visualize.render import VisualizedRun
 
 
 Runs = Annotated[
@@ -75,8 +73,6 @@ def visualize(
         on_figure=lambda name, outcome: say(f"  {name:<13} {outcome}"),
         on_failure=lambda error: say(f"error: {error}"),
     )
-    if done and not json:
-        emit("\n".join(map(text, done)))
     rows = [
         {
             **drawn.numbers,
@@ -96,13 +92,3 @@ def visualize(
     emit_report(report, "json" if json else "text")
     if failed:
         raise summarize_failures(failed, len(chosen), "runs could not be drawn")
-
-
-def text(run: "VisualizedRun") -> str:
-    from vitcli.runner.visualize.render import tables_of
-
-    blocks = [run.tested.name]
-    for name, figure in run.figures.items():
-        for table in tables_of(name, figure.numbers):
-            blocks += [plain(table, line_width()), ascii_signs("\n".join(table.notes))]
-    return "\n\n".join(blocks) + "\n"
