@@ -138,7 +138,7 @@ COMMANDS = {
         "json: predict cifar10-pocket photo.png --fit stretch --json"]),
     "maps/vit": (f"{PLAIN} {FOLDER} reg_tokens=1", [TRAIN, f"{MAP} -o a.png",
         f"{MAP} --method cls --layer 1 --head 2 -o b.png", f"{MAP} --method raw -o c.npz",
-        f"{MAP} --method grad-rollout --class b --smooth -o d.png",
+        f"{MAP} --method grad-rollout --class b -o d.png",
         f"{MAP} --method gradcam -o e.json",
         f"{MAP} --method head --head mean --layer 1,2 --query 0.3,0.6 --fit pad -o f.png"]),
     "maps/shipped": (PLAIN, ["json: attn-map cifar10-pocket photo.png --json -o a.npz"]),

@@ -13,7 +13,7 @@ from typer import Option
 from vitcli.cli import options as shared
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import Rare, exclude, output_option, with_code, with_example
+from vitcli.cli.options import exclude, output_option, with_code, with_example
 from vitcli.runner.errors import ConfigError, InputError, summarize_failures
 from vitcli.runner.files import commit, make_output_folder, require_replaceable
 from vitcli.runner.report.report import DataTable, Report
@@ -60,7 +60,6 @@ FormatOption = Annotated[
         show_default="suffix of -o, or png",
     ),
 ]
-Smooth = Annotated[bool, Rare("--smooth", help="Interpolate between patches.")]
 Output = Annotated[Path | None, output_option("FILE|FOLDER", "File or folder to write.", ".")]
 MAP = rb"vitcli attn-map|num_prefix_tokens|explorer-page"
 """What every file of ``attn-map`` contains: a figure, the numbers of a map, or a page."""
@@ -83,7 +82,6 @@ def attn_map(
     about: About = None,
     form: FormatOption = None,
     fit: shared.FitOption = None,
-    smooth: Smooth = False,
     output: Output = None,
     device: shared.Device = "auto",
     offline: shared.Offline = False,
@@ -99,7 +97,7 @@ def attn_map(
     run, images = run_and_pictures("attn-map", [run, *(pictures or ())])
     kind = format_of(form, output)
     chosen = {"--method": method, "--head": head, "--query": query, "--class": about}
-    for option, value in (chosen | {"--smooth": smooth}).items():
+    for option, value in chosen.items():
         exclude({"--format html": kind == "html", option: value or None})
     layers = parse_numbers("--layer", layer)
     notes: list[str] = []
@@ -119,7 +117,7 @@ def attn_map(
     files = picture_files(images, say)
     if len(files) > 1 and output is not None and is_file_name(output):
         raise ConfigError(f"-o {output}: {len(files)} pictures need a folder, not a file")
-    encode = encoder(kind, explainer, smooth=smooth, all_layers=layers is None)
+    encode = encoder(kind, explainer, all_layers=layers is None)
     ending = f"{'explorer' if kind == 'html' else explainer.method}.{kind}"
     draw_all(files, explainer, encode, output, ending, notes, json)
 
@@ -144,7 +142,7 @@ def choose_model(
 
 
 def encoder(
-    form: str, explainer: "Explainer", *, smooth: bool, all_layers: bool
+    form: str, explainer: "Explainer", *, all_layers: bool
 ) -> "Callable[[Explanation], bytes]":
     from vitcli.runner.attn_map.explain import map_metadata, page_writer, to_npz
 
@@ -158,7 +156,7 @@ def encoder(
         return page_writer("explorer", explainer, all_layers=all_layers)
     from vitcli.runner.attn_map.overlay import draw
 
-    return partial(draw, form=form, run=explainer.predictor.run.name, smooth=smooth)
+    return partial(draw, form=form, run=explainer.predictor.run.name)
 
 
 def draw_all(

@@ -36,7 +36,6 @@ OfState = Annotated[RunState | None, Option(help="List runs in this state.", sho
 Order = Annotated[
     shared.Order | None, Option(help=shared.ORDER_HELP, show_default="date, or score with --top")
 ]
-Reverse = Annotated[bool, Option("--reverse", help="List in reverse order.")]
 Top = Annotated[int | None, Option(min=1, help=shared.TOP_HELP, show_default="all")]
 
 
@@ -45,7 +44,6 @@ def ls(
     names: Names = None,
     state: OfState = None,
     sort: Order = None,
-    reverse: Reverse = False,
     top: Top = None,
     form: shared.Format = "text",
 ) -> None:
@@ -67,8 +65,6 @@ def ls(
     elif sort in ("score", "accuracy") or (top and sort is None):
         runs = rank(runs)
         newest = runs[:1]
-    if reverse:
-        runs = runs[::-1]
     following = [f"vitcli runs show {shlex.quote(newest[0].name)}"] if newest else []
     emit_report(Report(tables=[run_table(runs)], notes=notes_on(runs), next=following), form)
     if runs:

@@ -43,21 +43,21 @@ TOKENS_PER_INCH = 100
 MAX_TICKS = 8
 
 
-def draw(explanation: Explanation, form: str, *, run: str, smooth: bool = False) -> bytes:
+def draw(explanation: Explanation, form: str, *, run: str) -> bytes:
     """Return the figure as the bytes of a file. The same explanation gives the same bytes."""
-    figure = partial(draw_figure, explanation, run=run, smooth=smooth)
+    figure = partial(draw_figure, explanation, run=run)
     return style.encode(figure, form, software=SOFTWARE)
 
 
-def draw_figure(explanation: Explanation, *, run: str, smooth: bool = False) -> Figure:
+def draw_figure(explanation: Explanation, *, run: str) -> Figure:
     if explanation.method == "head":
         return draw_heads(explanation, run)
     if explanation.method == "raw":
         return draw_matrices(explanation, run)
-    return draw_overlay(explanation, run, smooth)
+    return draw_overlay(explanation, run)
 
 
-def draw_overlay(explanation: Explanation, run: str, smooth: bool) -> Figure:
+def draw_overlay(explanation: Explanation, run: str) -> Figure:
     """Draw the picture, and the map over the picture beside it; below it for a wide picture."""
     ratio = explanation.picture.shape[0] / explanation.picture.shape[1]
     stacked = ratio < STACKED
@@ -76,7 +76,7 @@ def draw_overlay(explanation: Explanation, run: str, smooth: bool) -> Figure:
     plain, covered = figure.subplots(*((2, 1) if stacked else (1, 2)))
     plain.imshow(explanation.picture)
     frame_model_input(plain, explanation)
-    image = draw_map_over_model_input(covered, explanation, smooth)
+    image = draw_map_over_model_input(covered, explanation)
     where = {"location": "bottom", "aspect": 50} if stacked else {"location": "right"}
     if explanation.method in ("gradcam", "grad-rollout"):
         style.add_colour_bar(figure, image, covered, "relevance", fraction=0.05, **where)
@@ -188,7 +188,7 @@ def _label_grid(
     style.add_source(figure, caption(explanation, run))
 
 
-def draw_map_over_model_input(axes: Axes, explanation: Explanation, smooth: bool) -> AxesImage:
+def draw_map_over_model_input(axes: Axes, explanation: Explanation) -> AxesImage:
     maps, picture = explanation.maps, explanation.picture
     top, left, height, width = explanation.box
     ground = (picture * DIMMED).astype(np.uint8)
@@ -201,7 +201,7 @@ def draw_map_over_model_input(axes: Axes, explanation: Explanation, smooth: bool
         norm=map_scale(explanation.method, maps.max()),
         alpha=OPACITY,
         extent=(left - 0.5, left + width - 0.5, top + height - 0.5, top - 0.5),
-        interpolation="bicubic" if smooth else "nearest",
+        interpolation="nearest",
     )
     axes.set_xlim(-0.5, picture.shape[1] - 0.5)
     axes.set_ylim(picture.shape[0] - 0.5, -0.5)
