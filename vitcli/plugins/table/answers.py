@@ -43,17 +43,12 @@ def read_images(folder: Path, files: Mapping[str, str]) -> dict[str, PerImage]:
                 f" {shorten(printable(error), 300)}"
             ) from error
         names = names if images else own
-        rows = {name: row for row, name in enumerate(own)}
-        if rows and len(rows) == len(own) == len(names) and rows.keys() == {*names}:
-            order = [rows[name] for name in names]
-            image = PerImage(image.scores[order], image.labels[order[: len(image.labels)]])
-            own = names
         first = next(iter(images.values()), image)
         is_same = own == names and len(image.scores) == len(first.scores)
         if not is_same or not np.array_equal(image.labels, first.labels):
             raise InputError(
                 f"{place}: {path} has other images or labels than the first file, or another order;"
-                " name the images in a column 'id'; without one, all further columns name them"
+                " sort its images like those; a column 'id' names them, or all further columns do"
             )
         images[place] = image
     return images
