@@ -31,8 +31,6 @@ from vitcli.version import __version__
 
 SCRIPTS = tuple(f"{__package__}:{name}" for name in ("rows.js", "chart.js", "runs.js"))
 """The files of the page's script, in the order in which they are joined."""
-MAX_POINTS = 200
-"""Largest number of points of a curve; of a longer one, evenly spaced points are kept."""
 RATES = ("lr", "grad_norm", "images_per_second")
 """Numbers of an epoch that every task records."""
 COLUMNS = {"date": "started", "score": "result", "accuracy": "result", "name": "run"}
@@ -172,12 +170,8 @@ def curves(records: Sequence[dict[str, Any]], row: TaskRow) -> dict[str, list[li
     found = {}
     for name in series_names(row):
         points = [(epoch, float(f"{value:.5g}")) for epoch, value in curve(records, name)]
-        # About MAX_POINTS at most, the first and the last among them. Curves of similar lengths
-        # keep the same places, so that they can be averaged.
-        stride = 1 << (max(0, len(points) - 1) // MAX_POINTS).bit_length()
         if points:
-            shown = [*points[:-1:stride], *points[-1:]]
-            found[name] = [list(axis) for axis in zip(*shown, strict=True)]
+            found[name] = [list(axis) for axis in zip(*points, strict=True)]
     return found
 
 
