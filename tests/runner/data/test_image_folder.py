@@ -3,7 +3,6 @@
 import os
 import threading
 import unicodedata
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -231,7 +230,6 @@ def test_free_memory_is_that_of_the_strictest_control_group(tmp_path):
 def test_too_large_names_a_smaller_resize(root, monkeypatch):
     free = 20 * 3 * 3 * 900
     monkeypatch.setattr("vitcli.runner.data.arrays.available_memory", lambda: free)
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
     with pytest.raises(ResourceError, match=r"data\.resize=24"):
         load(root, resize=1000)
 

@@ -1,21 +1,15 @@
-"""Every attention and family, and pixels in a memory map: continued to the same bits, and used."""
+"""Every attention and family: continued to the same bits, and used."""
 
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.core.specs import REQUIRED
 from tests.runner.train.conftest import often, stops_after
 from tests.same_run import assert_same_run
-from tests.task_table import NAMES, TinyTask, row_of
-from vitcli.core.data.stored import StoredPixels, joined
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.core.spec import TASKS, DataSpec
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.attn_map.explain import Explainer
-from vitcli.runner.data import arrays
-from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.predict import Predictor, classifier_of_run
 from vitcli.runner.evaluate.scores import evaluate_run
@@ -67,50 +61,3 @@ def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, pictures):
     if kind not in ATTENTIONS:
         with pytest.raises(ConfigError, match="Vision Transformer"):
             Explainer(Predictor(calm))
-
-
-@pytest.mark.parametrize("name", often(NAMES, "classify"))
-def test_each_task_trains_on_a_memory_map(name, here, monkeypatch):
-    monkeypatch.setitem(TASKS, NAMES[-1], row_of(NAMES[-1]))
-    tiny = TinyTask(name, here)
-    runs = [tiny.train("memory", {"train.epochs": 1})]
-    monkeypatch.setenv(arrays.MAP_VARIABLE, "1")
-    runs.append(tiny.train("map", {"train.epochs": 1}))
-    assert_same_run(*runs, measures=())
-
-
-@pytest.mark.parametrize(
-    "fields", [{"val_split": 4}, {"folds": 4}, {"labels": 8}, {"resize": (8, 8)}]
-)
-def test_splits_are_the_same_in_a_memory_map(fields, pictures, monkeypatch):
-    monkeypatch.setenv(arrays.MAP_VARIABLE, "1")
-    spec = DataSpec(name=f"imagefolder:{pictures}", **fields)
-    mapped = load_data(spec, seed=1)
-    monkeypatch.setenv(arrays.MAP_VARIABLE, "0")
-    plain = load_data(spec, seed=1)
-    assert mapped.data_hash == plain.data_hash
-    for split in ("train", "test", "val"):
-        one, two = getattr(mapped, split), getattr(plain, split)
-        if one is not None:
-            assert isinstance(one.pixels, StoredPixels)
-            assert one.pixels[:].equal(two.pixels)
-            assert one.names == two.names
-
-
-def test_batches_are_gathered_ahead_in_their_order(monkeypatch):
-    base = torch.arange(60, dtype=torch.uint8).view(20, 1, 1, 3)
-    pixels = StoredPixels(base).select(torch.arange(19, 1, -1))
-    batches = [torch.tensor(rows) for rows in ([0, 5], [7, 7], [1, 17], [3, 2])]
-    gathered, gather = [], StoredPixels.gather
-    monkeypatch.setattr(
-        StoredPixels, "gather", lambda self, rows: gathered.append(rows) or gather(self, rows)
-    )
-    pixels.expect(iter(batches))
-    for count, batch in enumerate(batches):
-        assert pixels[batch].equal(base[19 - batch])
-        assert len(gathered) >= min(len(batches), count + 1)
-    assert len(gathered) == len(batches)
-    pixels.expect(iter(batches))
-    for rows in (torch.tensor([4]), batches[0]):  # the first is not the expected one
-        assert pixels[rows].equal(base[19 - rows])
-    assert joined(pixels, pixels)[18:].equal(pixels[:])

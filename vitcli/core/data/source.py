@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from vitcli.core.data.augment import normalize
-from vitcli.core.data.stored import joined, select
 from vitcli.core.spec import DataSpec
 
 PORTION = 1024
@@ -19,10 +18,7 @@ PORTION = 1024
 
 @dataclass(frozen=True)
 class Images:
-    """Images as pixels (N, C, H, W) uint8 and labels (N,) int64, on one device.
-
-    The pixels of a data set that is larger than the memory are ``StoredPixels``.
-    """
+    """Images as pixels (N, C, H, W) uint8 and labels (N,) int64, on one device."""
 
     pixels: Tensor
     labels: Tensor
@@ -47,7 +43,7 @@ class Images:
             chosen = index.cpu() if isinstance(index, Tensor) else index
             names = tuple(names[place] for place in torch.arange(len(names))[chosen].tolist())
             shown = None if shown is None else shown[chosen]
-        return Images(select(self.pixels, index), self.labels[index], extra, names, shown)
+        return Images(self.pixels[index], self.labels[index], extra, names, shown)
 
     def to(self, device: torch.device | str) -> "Images":
         extra = {name: tensor.to(device) for name, tensor in self.extra.items()}
@@ -60,7 +56,7 @@ def together(first: Images, second: Images) -> Images:
     extra = {name: torch.cat([part, second.extra[name]]) for name, part in first.extra.items()}
     labels = torch.cat([first.labels, second.labels])
     boxes = [part.shown for part in (first, second) if part.shown is not None]
-    shown, pixels = torch.cat(boxes) if boxes else None, joined(first.pixels, second.pixels)
+    shown, pixels = torch.cat(boxes) if boxes else None, torch.cat([first.pixels, second.pixels])
     return Images(pixels, labels, extra, first.names + second.names, shown)
 
 

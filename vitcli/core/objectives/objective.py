@@ -27,7 +27,6 @@ from vitcli.core.data.batches import (
 )
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
-from vitcli.core.data.stored import StoredPixels
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.pictures import Grid
 from vitcli.core.spec import ExperimentSpec
@@ -93,14 +92,10 @@ class Task(ABC):
     def batches(self, data: DataSet, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
         """Yield the training batches of an epoch, which depend on seed, epoch and image only."""
         # One transfer per epoch is cheaper than one per batch.
-        rows, pixels = self.rows(data, epoch), data.train.pixels
-        tables = rows_on_device(rows, pixels.device)
+        tables = rows_on_device(self.rows(data, epoch), data.train.pixels.device)
         size, parts = self.spec.train.batch_size, self.spec.train.accumulate
         end = num_batches(len(data.train), size) * size
-        starts = range(first_batch * size, end, size)
-        if isinstance(pixels, StoredPixels):
-            pixels.expect(rows["index"][start : start + size] for start in starts)
-        for start in starts:
+        for start in range(first_batch * size, end, size):
             part = {name: table[start : start + size] for name, table in tables.items()}
             if ranks.size() == 1:
                 yield self.make_batch(data, part)

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from vitcli.core import ranks
 from vitcli.core.data.batches import Batch, num_batches
 from vitcli.core.data.source import DataSet
-from vitcli.core.data.stored import StoredPixels
 from vitcli.core.nn.attention import before_step
 from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import seed_step
@@ -89,7 +88,7 @@ class Training:
         self.summed = (*spec.task.row.reports, "grad_norm", *([SKIPPED] if fp16 else []))
         wide = torch.float32 if self.device.type == "mps" else torch.float64
         self.sums = torch.zeros(len(self.summed), dtype=wide, device=self.device)
-        self._has_rows = task.has_rows and not isinstance(data.train.pixels, StoredPixels)
+        self._has_rows = task.has_rows
         """Whether a graph makes its batches itself."""
         self.graphs = Graphs(self.optimizers, on_message) if graphs else None
         self._place = torch.zeros(1, dtype=torch.long, device=self.device)

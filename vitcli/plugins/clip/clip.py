@@ -303,7 +303,7 @@ class ContrastiveTask(Task):
         gallery = evenly_spaced(data.test, GALLERY)
         queries = self.embed_tokens(module, own.tokens[shown])
         images = queries @ self.embed_images(module, gallery).mT
-        return {"retrieval": image_grid(gallery.pixels[:], said, images)}
+        return {"retrieval": image_grid(gallery.pixels, said, images)}
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
         """Return zero-shot accuracies, recall of retrieval and the levels, as shares.

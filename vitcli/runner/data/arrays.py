@@ -4,9 +4,6 @@ Axes: N images, C channels, H W pixels.
 """
 
 import hashlib
-import os
-import shutil
-import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -15,49 +12,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitcli.core.data.source import PORTION, DataSet, Images, channel_stats
-from vitcli.core.data.stored import AnyPixels, StoredPixels, as_tensor
 from vitcli.runner.data.box import Size as Size
 from vitcli.runner.data.box import central_box as central_box
-from vitcli.runner.data.find import cache_root, explain_write_errors, is_switched_on
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.limits import available_memory
-from vitcli.runner.text import printable
 
 CHUNK = 64
 """Number of images resized at a time; they fit into the processor's cache."""
 COPIES = 3.0
 """Number of copies that are held at once: building, splitting and sorting need three."""
-MAP_VARIABLE = "VITCLI_MEMORY_MAP"
-"""Variable that puts the pixels of every data set into a memory map (1) or into memory (0)."""
 
 
-def is_large(num_bytes: int, copies: float = COPIES) -> bool:
-    """Return whether arrays belong into a memory map: their copies do not fit into free memory."""
-    if os.environ.get(MAP_VARIABLE):
-        return is_switched_on(MAP_VARIABLE)
-    free = available_memory()
-    return free is not None and copies * num_bytes > free
-
-
-def new_pixels(count: int, in_chans: int, size: Size) -> Tensor:
-    """Return undefined pixels (N, C, H, W) uint8: in memory, or in a nameless file if large."""
-    shape = (count, in_chans, *size)
-    num_bytes = count * in_chans * size[0] * size[1]
-    if not is_large(num_bytes):
-        return torch.empty(shape, dtype=torch.uint8)
-    folder = cache_root() / "arrays"
-    with explain_write_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".map") as file:
-            pixels = torch.from_file(file.name, shared=True, size=num_bytes, dtype=torch.uint8)
-    return pixels.view(shape)
-
-
-def stored(pixels: Tensor) -> Tensor:
-    return as_tensor(StoredPixels(pixels)) if is_large(pixels.nbytes) else pixels
-
-
-def pixel_digests(pixels: AnyPixels) -> list[bytes]:
+def pixel_digests(pixels: Tensor) -> list[bytes]:
     """Return the SHA-256 of each image's bytes: any tensor whose first axis is N -> N digests."""
     parts = (part.contiguous().numpy() for part in pixels.split(PORTION))
     return [hashlib.sha256(image.data).digest() for part in parts for image in part]
@@ -122,10 +88,10 @@ def arranged(
 
 
 def _resized(pixels: Tensor, size: Size) -> Tensor:
-    out = new_pixels(pixels.shape[0], pixels.shape[1], size)
+    out = pixels.new_empty(*pixels.shape[:2], *size)
     for part, target in zip(pixels.split(CHUNK), out.split(CHUNK), strict=True):
         target.copy_(fitted(part, size))
-    return stored(out)
+    return out
 
 
 def rank_in_class(labels: Tensor) -> Tensor:
@@ -208,18 +174,14 @@ def stretch_to_size(pixels: Tensor, size: Size) -> Tensor:
 
 
 def require_memory(count: int, in_chans: int, size: Size) -> None:
-    """Refuse arrays that fit neither into memory nor, as a memory map, onto the disk."""
-    needed = int(count * in_chans * size[0] * size[1] * COPIES)
-    if not is_large(needed, 1):
-        return
-    place = next(folder for folder in (cache_root(), *cache_root().parents) if folder.is_dir())
-    free = shutil.disk_usage(place).free
-    if needed <= free:
+    """Refuse arrays that do not fit into the free memory while they are made."""
+    needed, free = int(count * in_chans * size[0] * size[1] * COPIES), available_memory()
+    if free is None or needed <= free:
         return
     side = int((free / COPIES / (count * in_chans)) ** 0.5)
     side = side // 8 * 8 or side
     hint = f"try -s data.resize={side}" if side else "use fewer images"
     raise ResourceError(
-        f"{count:,} images of {size[0]}x{size[1]} need {needed / 2**30:.1f} GiB of memory, or of"
-        f" disk for a memory map, and {printable(place)} has {free / 2**30:.1f} GiB; {hint}"
+        f"{count:,} images of {size[0]}x{size[1]} need {needed / 2**30:.1f} GiB of memory, and"
+        f" {free / 2**30:.1f} GiB are free; {hint}"
     )

@@ -3,24 +3,19 @@
 import contextlib
 import hashlib
 import json
-import math
-import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import Timeout
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from vitcli.core.data.source import PORTION, DataSet, Images
-from vitcli.core.data.stored import AnyPixels, StoredPixels, as_tensor
+from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import DATA_READERS
 from vitcli.plugin import load_target
-from vitcli.runner.data.arrays import is_large
 from vitcli.runner.data.find import cache_root, download_folder, own_path
 from vitcli.runner.files import commit_json, file_lock
 from vitcli.runner.text import Listener, printable
@@ -28,7 +23,6 @@ from vitcli.runner.text import Listener, printable
 FORMAT = 15
 """Raised when a file of pictures or arrays is decoded to other pixels or facts than before."""
 SPLITS = ("train", "test", "val")
-TYPES = {torch.uint8: "U8", torch.int16: "I16", torch.int64: "I64", torch.float32: "F32"}
 
 
 @dataclass(frozen=True)
@@ -94,8 +88,9 @@ def load_or_build(
         if decoded := _load(path, key, on_message):
             return decoded
         decoded = build()
-        is_kept = writable and _keep(path, key, decoded, on_message)
-        return _read(path) if is_kept and is_large(path.stat().st_size) else decoded
+        if writable:
+            _keep(path, key, decoded, on_message)
+        return decoded
 
 
 @contextlib.contextmanager
@@ -147,12 +142,7 @@ def _read(path: Path) -> Decoded:
 
     with safe_open(path, "pt") as file:
         about: dict[str, Any] = json.loads(file.metadata()["about"], object_hook=with_tuples)
-        names = [*file.keys()]
-        pixels = [name for name in names if name.endswith(".pixels")]
-        tensors: dict[str, Tensor] = {}
-        if is_large(path.stat().st_size):
-            tensors = _mapped(path, pixels)
-        tensors |= {name: file.get_tensor(name) for name in names if name not in tensors}
+    tensors = load_file(path)
     data = about.pop("data")
     for split in SPLITS:
         if f"{split}.pixels" not in tensors:  # no validation split
@@ -164,57 +154,8 @@ def _read(path: Path) -> Decoded:
     return Decoded(DataSet(**data), **about)
 
 
-def _mapped(path: Path, names: Sequence[str]) -> dict[str, Tensor]:
-    """Return the pixels of a file as parts of one memory map, which is not read yet."""
-    with path.open("rb") as file:
-        start = 8 + int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(start - 8))
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    rows = sorted(
-        (header[name] | {"name": name} for name in names), key=lambda r: r["data_offsets"]
-    )
-    for row, after in pairwise(rows):
-        if row["data_offsets"][1] != after["data_offsets"][0]:
-            raise ValueError("no memory map")
-    shape, begin = (-1, *rows[0]["shape"][1:]), rows[0]["data_offsets"][0]
-    size = rows[-1]["data_offsets"][1] - begin
-    whole = torch.frombuffer(content, dtype=torch.uint8, count=size, offset=start + begin)
-    index = torch.arange(len(base := whole.view(shape))).split([row["shape"][0] for row in rows])
-    each = base[0].nbytes
-
-    def hint(places: Tensor) -> None:
-        """Let the disk read images together: 5 times as fast as one by one, measured cold."""
-        for first in (start + begin + place * each for place in places.tolist()):
-            page = first // mmap.PAGESIZE * mmap.PAGESIZE
-            content.madvise(mmap.MADV_WILLNEED, page, first + each - page)
-
-    return {
-        row["name"]: as_tensor(StoredPixels(base, own, hint=hint))
-        for row, own in zip(rows, index, strict=True)
-    }
-
-
-def _write(path: Path, tensors: Mapping[str, AnyPixels], about: str) -> None:
-    """Write a safetensors file part by part, with the pixels one after the other at its end."""
-    order = sorted(tensors, key=lambda name: name.endswith(".pixels"))
-    header: dict[str, Any] = {"__metadata__": {"about": about}}
-    end = 0
-    for name in order:
-        tensor = tensors[name]
-        kind = TYPES[getattr(tensor, "dtype", torch.uint8)]
-        begin, end = end, end + math.prod(tensor.shape) * int(kind[1:]) // 8
-        header[name] = {"dtype": kind, "shape": [*tensor.shape], "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for name in order:
-            for part in tensors[name].split(PORTION):
-                file.write(part.contiguous().numpy().data)
-
-
-def _keep(path: Path, key: str, decoded: Decoded, on_message: Listener) -> bool:
-    facts, tensors = dict(vars(decoded.data)), dict[str, AnyPixels]()
+def _keep(path: Path, key: str, decoded: Decoded, on_message: Listener) -> None:
+    facts, tensors = dict(vars(decoded.data)), dict[str, Tensor]()
     for split in SPLITS:
         if (images := facts.pop(split)) is None:
             continue
@@ -225,13 +166,11 @@ def _keep(path: Path, key: str, decoded: Decoded, on_message: Listener) -> bool:
     about = vars(decoded) | {"data": facts}
     temporary = path.with_suffix(".new")  # the lock is held, so no other process writes it
     try:
-        # commit() would need two more copies of the arrays in memory.
-        _write(temporary, tensors, json.dumps(about))
+        # commit() would need another copy of the arrays in memory.
+        save_file(tensors, temporary, {"about": json.dumps(about)})
         digest = _digest(temporary)
         temporary.replace(path)
         commit_json(_sidecar(path), {"key": key, "sha256": digest})
-        return True
     except (OSError, SafetensorError) as error:
         temporary.unlink(missing_ok=True)
         on_message(f"the cache {printable(path.parent)} cannot be written: {printable(error)}")
-        return False

@@ -174,7 +174,7 @@ def _is_coloured(spec: DataSpec) -> bool:
 
 
 def _coloured(images: Images) -> Images:
-    return replace(images, pixels=images.pixels[:].repeat(1, IN_CHANS, 1, 1))
+    return replace(images, pixels=images.pixels.repeat(1, IN_CHANS, 1, 1))
 
 
 def decode_generated(name: str, size: Size | None, on_message: Listener) -> Decoded:

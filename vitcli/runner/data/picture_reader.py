@@ -194,14 +194,14 @@ def read_labelled(
     """
     labels = torch.tensor(folder.labels, dtype=torch.int64)
     if folder.arrays:
-        pixels, done = arrays.new_pixels(len(labels), in_chans, size), 0
+        pixels, done = torch.empty(len(labels), in_chans, *size, dtype=torch.uint8), 0
         parts = (array.parts(AT_ONCE, folder.data.levels, seen) for array in folder.arrays)
         for part in chain.from_iterable(parts):
             pixels[done : done + len(part)] = arrays.fitted(part, size, folder.data.fit)
             done += len(part)
-        return Images(arrays.stored(pixels), labels, names=folder.names), {}
+        return Images(pixels, labels, names=folder.names), {}
     paths, failures, reported = folder.paths, dict[int, str](), time.monotonic()
-    pixels = arrays.new_pixels(len(paths), in_chans, size)
+    pixels = torch.empty(len(paths), in_chans, *size, dtype=torch.uint8)
     with contextlib.closing(read_each(paths, size, in_chans, folder.data, seen)) as pictures:
         for row, picture in enumerate(pictures):
             if isinstance(picture, InputError):
@@ -214,7 +214,7 @@ def read_labelled(
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
                 on_message(f"reading pictures: {row + 1:,} of {len(paths):,}")
-    return Images(arrays.stored(pixels), labels, names=folder.names), failures
+    return Images(pixels, labels, names=folder.names), failures
 
 
 def read_folder(

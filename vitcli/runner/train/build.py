@@ -15,7 +15,6 @@ from torch import nn
 from vitcli.core import ranks
 from vitcli.core.data.batches import Batch, augmented_batch, images_at_once
 from vitcli.core.data.source import DataSet
-from vitcli.core.data.stored import StoredPixels
 from vitcli.core.nn.norm import is_batch_norm
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import ExperimentSpec
@@ -105,7 +104,7 @@ def compile_training(training: Training, on_message: Listener) -> None:
     with arithmetic(training.precision):
         batches = training.batches(0)
         training.compiled = compile_task(task, batches, training.autocast, on_message)
-        if not (training.compiled and on_gpu) or isinstance(data.train.pixels, StoredPixels):
+        if not (training.compiled and on_gpu):
             return
         compile_batches(task, training.batches(0), on_message)
     # Evaluations are in fp32 and see batches of one shape.
