@@ -11,7 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from tests.core.specs import changed, small
-from vitcli.core.inspect.cost import forward_flops, parameters_by_part
+from vitcli.core.inspect.cost import count_parameters, forward_flops
 from vitcli.core.models.convnet import ConvNet
 from vitcli.core.models.image_model import ImageModel, build_model
 from vitcli.core.models.resnet import ResNet18
@@ -178,7 +178,8 @@ def test_the_default_is_the_network_of_the_paper():
         total += 9 * after * (side**2 * before + (side // 2) ** 2 * after)
         stages.append(9 * after * (before + after) + 2 * after)
     assert forward_flops(model, (3, 32, 32)) == 2 * (total + 256 * 10)
-    assert [*parameters_by_part(model).values()] == [24, *stages, 2560]
+    parts = (model.stem, *model.stages, model.head)
+    assert [*map(count_parameters, parts)] == [24, *stages, 2560]
 
 
 @pytest.mark.parametrize("in_chans", [1, 3])

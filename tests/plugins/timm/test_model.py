@@ -11,7 +11,6 @@ from torch.testing import assert_close
 
 from tests.core.specs import noisy
 from tests.core.trainings import of_parameters
-from vitcli.core.inspect.cost import count_parameters, parameters_by_part
 from vitcli.core.inspect.maps import METHODS, MapRequest, default_method
 from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import OptimSpec
@@ -106,7 +105,6 @@ def test_the_head_is_the_last_layer_and_freezing_leaves_it(name):
     freeze(freed, 1)
     trained = {n for n, p in freed.named_parameters() if p.requires_grad}
     assert trained == {n for n, layer in layers.items() if layer > 1}
-    assert sum(parameters_by_part(freed).values()) == count_parameters(freed)
 
 
 @pytest.mark.parametrize(

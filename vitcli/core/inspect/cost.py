@@ -10,56 +10,9 @@ from torch.autograd.graph import saved_tensors_hooks
 
 Batch = dict[str, Tensor]
 
-PARTS = {
-    "patch_embed": "patch embedding",
-    "cls_token": "CLS token",
-    "reg_tokens": "register tokens",
-    "pos_embed": "positions",
-    "norm_pre": "norm before the blocks",
-    "blocks.attn": "blocks: attention",
-    "blocks.attn.norm": "blocks: attention norms",
-    "blocks.ffn": "blocks: FFN",
-    "blocks.ffn.norm": "blocks: FFN norms",
-    "norm": "final norm",
-    "pool": "pooling",
-    "stem": "stem",
-    "stages.0": "stage 1",
-    "stages.1": "stage 2",
-    "stages.2": "stage 3",
-    "stages.3": "stage 4",
-    "head": "head",
-}
-
 
 def count_parameters(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
-
-def parameters_by_part(model: nn.Module) -> dict[str, int]:
-    """Return the number of trainable parameters of each part of a model.
-
-    A ViT's blocks are split into attention, FFN and their norms. The values add up to
-    ``count_parameters``.
-    """
-    counts = dict.fromkeys([*PARTS.values()], 0)
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            part = part_of(name)
-            counts[part] = counts.get(part, 0) + parameter.numel()
-    return {part: count for part, count in counts.items() if count}
-
-
-def part_of(name: str) -> str:
-    """Return the part of a parameter: ``blocks: attention norms`` of blocks.3.attn.norm.weight."""
-    first, *rest = name.split(".")
-    if first == "net":  # a model of another library
-        return PARTS.get(rest[0], rest[0])
-    if first == "stages":
-        return f"stage {int(rest[0]) + 1}"
-    if first != "blocks":
-        return PARTS.get(f"{first}.{rest[0]}" if rest else first) or PARTS.get(first, first)
-    _, branch, inside, *_ = rest
-    return PARTS[f"blocks.{branch}.norm" if inside == "norm" else f"blocks.{branch}"]
 
 
 def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> int:

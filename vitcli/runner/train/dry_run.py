@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from vitcli.core.data.batches import images_at_once, limit_images, num_batches, num_limited
-from vitcli.core.inspect.cost import activation_bytes, count_parameters, parameters_by_part
+from vitcli.core.inspect.cost import activation_bytes, count_parameters
 from vitcli.core.spec import OPTIMIZERS, ExperimentSpec
 from vitcli.core.train.training import Training
 from vitcli.runner.data.catalogue import CATALOGUE
@@ -20,7 +20,7 @@ from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.experiment.resolve import fit_to_data, shrink_batch
 from vitcli.runner.machine.device import hardware, name_precision, pick_device, pick_precision
 from vitcli.runner.machine.resources import SMALLER, resource_errors
-from vitcli.runner.report.report import DataTable, Fact, Report, hidden
+from vitcli.runner.report.report import Fact, Report, hidden
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import duration, quantity, tera
 from vitcli.runner.train.build import compile_training, settings
@@ -212,8 +212,4 @@ def costs_report(name: str, costs: Costs, request: Request) -> Report:
         Fact("hardware", hardware(device), label="computed on"),
         *hidden(config=spec.model_dump(mode="json")),
     ]
-    rows = [
-        {"part": part, "parameters": count} for part, count in parameters_by_part(module).items()
-    ]
-    table = DataTable("parameters_by_part", ["part", "parameters"], rows, is_mapping=True)
-    return Report(facts=facts, tables=[table], notes=costs.notes)
+    return Report(facts=facts, notes=costs.notes)
