@@ -159,9 +159,8 @@ def test_captions_that_differ_in_capital_letters_find_each_others_images(monkeyp
     texts = ("A number", "a number", "the", "The")
     rows = [list(text.encode().ljust(16, b"\0")) for text in texts]
     images = replace(data.test, extra={"caption": torch.tensor(rows, dtype=torch.uint8)})
-    drawn, said = task.captions_of(images)
+    drawn = task.captions_of(images)
     assert drawn.caption.tolist() == [0, 0, 1, 1]
-    assert said == ["A number", "the"]
     unit = F.one_hot(drawn.caption).float()
     found = {"embed_images": unit, "embed_tokens": torch.eye(2), "class_vectors": torch.eye(2)}
     for name, vectors in found.items():

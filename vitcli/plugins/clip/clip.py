@@ -1,7 +1,7 @@
 """Contrastive training of images with captions, and zero-shot classification.
 
 Axes: B batch, N images, K classes, V prompts of a class, E width of the joint space, L tokens of a
-caption, G images of a gallery, U captions, M items among which a query finds its own.
+caption, U captions, M items among which a query finds its own.
 """
 
 import math
@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 from vitcli.core.data.batches import Batch, EpochPlan, limit_images
 from vitcli.core.data.policy import Size
-from vitcli.core.data.source import DataSet, Images, evenly_spaced
+from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import accuracy
 from vitcli.core.objectives.objective import Outputs, Task
-from vitcli.core.objectives.pictures import Grid
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.ranks import gather
 from vitcli.core.spec import ExperimentSpec
@@ -67,9 +66,6 @@ LARGEST_SCALE = 100.0
 """Largest factor of the similarities."""
 TEXTS_AT_ONCE = 512
 RECALLS = (1, 5, 10)
-GALLERY = 500
-"""Number of test images among which a caption finds its images."""
-SHOWN_CAPTIONS, SHOWN_IMAGES = 6, 6
 
 
 class ContrastiveTask(Task):
@@ -250,7 +246,7 @@ class ContrastiveTask(Task):
             for name, rows in (("logits", book.held_out), ("trained_logits", book.train))
         }
         outputs["labels"] = part.labels
-        drawn, _ = self.captions_of(part)
+        drawn = self.captions_of(part)
         first, caption = distinct(drawn.caption)  # equal captions count once
         texts, subject = self.embed_tokens(module, drawn.tokens[first]), drawn.subject[first]
         outputs["caption_rank"] = ranks(found, texts, drawn.subject, subject)
@@ -263,16 +259,14 @@ class ContrastiveTask(Task):
         module.train(was_training)
         return outputs
 
-    def captions_of(self, images: Images) -> tuple[token.Drawn, list[str]]:
-        """Return the first or a held-out caption of each image, and all texts by their numbers."""
+    def captions_of(self, images: Images) -> token.Drawn:
+        """Return the first or a held-out caption of each image."""
         index = torch.arange(len(images), device=images.labels.device)
         if self.options.captions == "folder":
-            stored = self._stored(images)
-            drawn = stored.draw(index, torch.zeros_like(index))
-            return drawn._replace(subject=drawn.caption), stored.different
+            drawn = self._stored(images).draw(index, torch.zeros_like(index))
+            return drawn._replace(subject=drawn.caption)
         plain = torch.tensor(self.book.plain, device=index.device)
-        drawn = self.held_out.draw(plain[images.labels], index)
-        return drawn, self.held_out.different
+        return self.held_out.draw(plain[images.labels], index)
 
     @torch.inference_mode()
     def _measure_pairs(self, module: nn.Module, images: Images) -> Outputs:
@@ -294,16 +288,6 @@ class ContrastiveTask(Task):
                 found.append((seen @ vectors.mT).argmax(1))
             outputs |= {f"{name}_subject": subject, f"{name}_found": torch.cat(found)}
         return outputs
-
-    @torch.inference_mode()
-    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Grid]:
-        own, known = self.captions_of(data.test[index.to(data.test.labels.device)])
-        shown = distinct(own.caption)[0].sort().values[:SHOWN_CAPTIONS]
-        said = [known[number] for number in own.caption[shown].tolist()]
-        gallery = evenly_spaced(data.test, GALLERY)
-        queries = self.embed_tokens(module, own.tokens[shown])
-        images = queries @ self.embed_images(module, gallery).mT
-        return {"retrieval": image_grid(gallery.pixels, said, images)}
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
         """Return zero-shot accuracies, recall of retrieval and the levels, as shares.
@@ -400,18 +384,3 @@ def unseen_accuracies(
             "l2_accuracy_among_all": accuracy(logits[is_unseen], labels[is_unseen]),
         }
     return measured
-
-
-def image_grid(pixels: Tensor, texts: Sequence[str], found: Tensor) -> Grid:
-    """Return the most similar of G images for captions, from similarities (U, G)."""
-    places = found.float().topk(min(SHOWN_IMAGES, len(pixels)), dim=1).indices
-    cells = pixels[places]  # (U, images, C, H, W)
-    if cells.shape[2] != 3:
-        cells = cells[:, :, :1].expand(-1, -1, 3, -1, -1)
-    return Grid(
-        title="Images of captions",
-        caption=f"The most similar of {len(pixels):,} test images, the best one first.",
-        columns=tuple(str(i + 1) for i in range(cells.shape[1])),
-        cells=cells,
-        row_names=tuple(texts),
-    )

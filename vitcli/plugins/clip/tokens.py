@@ -103,11 +103,8 @@ class Captions:
         device = self.tokens.device
         self.counts = counts.to(device)
         self.starts = (counts.cumsum(0) - counts).to(device)
-        first: dict[str, str] = {}
-        said = [first.setdefault(" ".join(split_words(text)), text) for text in texts]
-        self.different = [*first.values()]
-        """The first text of each number: texts that differ in capital letters are equal."""
-        numbers = {text: number for number, text in enumerate(self.different)}
+        said = [" ".join(split_words(text)) for text in texts]  # capital letters are equal
+        numbers = {text: number for number, text in enumerate(dict.fromkeys(said))}
         self.numbers = torch.tensor([numbers[text] for text in said], device=device)
 
     def draw(self, row: Tensor, variant: Tensor) -> Drawn:
