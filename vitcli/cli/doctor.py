@@ -7,7 +7,7 @@ from vitcli.runner.errors import CheckError
 
 @with_example("vitcli doctor")
 def doctor(form: Format = "text") -> None:
-    """Check versions, devices, folders and data.
+    """Check versions, devices and folders.
 
     The output contains no user name and no host name, so you can paste it into an issue.
     """

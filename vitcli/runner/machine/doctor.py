@@ -11,7 +11,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from vitcli.core.spec import DATA_SETS
 from vitcli.runner.report.report import Report, facts_of, hidden
 from vitcli.runner.run.folder import RUNS
 from vitcli.runner.text import quantity, size_text
@@ -53,8 +52,6 @@ def examine() -> Checks:
     _memory(checks)
     _folders(checks)
     _compiler(checks)
-    if not checks.problems:
-        _data(checks)
     return checks
 
 
@@ -161,8 +158,11 @@ def _memory(checks: Checks) -> None:
 
 
 def _folders(checks: Checks) -> None:
-    from vitcli.runner.data.find import CACHE_VARIABLE, cache_root
+    from vitcli.runner.data.find import CACHE_VARIABLE, DATA_VARIABLE, cache_root, is_offline
 
+    chosen = os.environ.get(DATA_VARIABLE)
+    data = hide_owner(Path(os.path.expanduser(chosen))) if chosen else None
+    checks.facts |= {"offline": is_offline(False), DATA_VARIABLE: data}
     temporary = Path(tempfile.gettempdir())
     places = {"runs": RUNS.resolve(), "cache": cache_root(), "temporary": temporary}
     advice = {"runs": "change to a folder of your own", "cache": f"set {CACHE_VARIABLE}"}
@@ -225,20 +225,3 @@ def _kernels(checks: Checks) -> str:
         )
         return "torch"
     return f"native in {' and '.join(names)}"
-
-
-def _data(checks: Checks) -> None:
-    from vitcli.runner.data.find import DATA_VARIABLE, is_offline
-    from vitcli.runner.data.load import data_status
-
-    chosen = os.environ.get(DATA_VARIABLE)
-    checks.facts["offline"] = is_offline(False)
-    place = hide_owner(Path(os.path.expanduser(chosen))) if chosen else None
-    checks.facts[DATA_VARIABLE] = place
-    for name in DATA_SETS:
-        try:
-            status = data_status(name)
-        except OSError as error:  # no permission to list a folder
-            checks.facts[name] = f"unknown: {error.strerror}"
-            continue
-        checks.facts[name] = hide_owner(status.place) if status.place else status.kind
