@@ -12,8 +12,8 @@ ReviewFlag = Annotated[
     bool,
     Option(
         "--review",
-        help="Write an offline page of confident errors, suspect labels, and copies with two"
-        " labels; it saves corrections of a folder of pictures.",
+        help="Write an offline page of confident errors and suspect labels; it saves corrections of"
+        " a folder of pictures.",
     ),
 ]
 

@@ -1,6 +1,6 @@
 from vitcli.plugin import Plugin
 
 plugin = Plugin(
-    about="a page of confident errors, suspect labels, and copies with two labels",
+    about="a page of confident errors and suspect labels",
     options={"eval": "vitcli.plugins.review.command:review_report"},
 )

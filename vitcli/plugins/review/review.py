@@ -1,4 +1,4 @@
-"""Pictures of a run to look at again: confident errors, suspect labels, copies in two classes.
+"""Pictures of a run to look at again: confident errors and suspect labels.
 
 Axes: N images, C channels, H W pixels, K classes, gh gw patch grid.
 """
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from markupsafe import Markup
 from matplotlib import colormaps
 from PIL import Image
@@ -23,12 +22,10 @@ from vitcli.core.metrics.linear_probe import HELD_OUT, cross_validated
 from vitcli.core.models.image_model import MappedModel
 from vitcli.core.spec import DataSpec
 from vitcli.runner.attn_map.overlay import OPACITY, map_scale
-from vitcli.runner.data.arrays import pixel_digests
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import read_corrections
 from vitcli.runner.data.find import own_path
 from vitcli.runner.data.folds import count_different, folds_of_probes
-from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike, without_bars
 from vitcli.runner.data.picture_reader import list_pictures
 from vitcli.runner.data.pictures import Box, picture_bytes, picture_to_draw
 from vitcli.runner.errors import ConfigError, InputError
@@ -58,12 +55,12 @@ class Doubt:
     name: str
     """Its file below the folder of the data set, or its split and index."""
     given: str
+    given_probability: float
+    predicted: str
+    """The likeliest class."""
+    predicted_probability: float
     pixels: Tensor
     """(C, H, W) uint8."""
-    given_probability: float | None = None
-    predicted: str | None = None
-    """The likeliest class; None, like the probabilities, where no classifier was asked."""
-    predicted_probability: float | None = None
     heat: Tensor | None = None
     """(gh, gw), not negative: the model's default map; None without one."""
 
@@ -92,37 +89,28 @@ def review_run(
     train = evenly_spaced(limit_images(whole, found.spec), MOST_LABELS)
     if len(train) < len(whole):
         notes.append(f"Labels of {len(train):,} of {len(whole):,} training images were checked.")
-    checked = _checked(found, train, notes)
-    unseen, suspect = None, list[int]()
+    checked = train[_checked(found, train, notes)]
+    unseen, suspect = shares, list[int]()
     if len(checked):
-        part = train[checked]
-        logits = _unseen_logits(found, part, notes, on_stage)
-        differing, known = _wrong(found, logits, part.labels)
+        logits = _unseen_logits(found, checked, notes, on_stage)
+        differing, unseen = _wrong(found, logits, checked.labels)
         # By self-confidence (Northcutt et al. 2021, https://arxiv.org/abs/1911.00068)
-        confidence = known[differing, part.labels[differing]]
-        suspect = checked[differing[confidence.argsort(stable=True)]].tolist()
-        unseen = known.new_full((len(train) + len(test), known.shape[1]), torch.nan)
-        unseen[checked] = known
-    on_stage("images that look the same", 0, 1)
-    looked = together(train, test)
-    pairs = _pairs(looked, notes)
+        confidence = unseen[differing, checked.labels[differing]]
+        suspect = differing[confidence.argsort(stable=True)].tolist()
     model, method = found.model, None
     if isinstance(model, MappedModel) and model.has_attention_weights:
         batch = found.data.normalize(test.pixels[:1])
         method = default_method(model) if states_all(model, batch) else "gradcam"
     errors = _doubts(found, test, shares, wrong[:SHOWN].tolist(), method)
-    suspects = _doubts(found, train, unseen, suspect[:SHOWN], method)
-    first = [] if pairs is None else pairs[:SHOWN].flatten().tolist()
-    copies = _doubts(found, looked, unseen, first)
+    suspects = _doubts(found, checked, unseen, suspect[:SHOWN], method)
     numbers = {
         "num_errors": len(wrong),
         "num_suspects": len(suspect),
-        "num_copies": None if pairs is None else len(pairs),
         "num_test": len(test),
         "num_checked": len(checked),
         "temperature": temperature,
     }
-    lists = {"errors": errors, "suspects": suspects, "copies": copies}
+    lists = {"errors": errors, "suspects": suspects}
     page = write_review(found, data_dir, lists, numbers | {"method": method, "notes": notes})
     report = report_of(found.run, lists, numbers)
     report = replace(report, notes=notes, files=[page], next=[f"open {page} in a browser"])
@@ -132,17 +120,14 @@ def review_run(
 def report_of(
     run: RunDir, lists: Mapping[str, Sequence[Doubt]], numbers: Mapping[str, Any]
 ) -> Report:
-    suspects, copies = "not checked", "not compared"
+    suspects = "not checked"
     if checked := numbers["num_checked"]:
         total = quantity(checked, "training image")
         suspects = f"{numbers['num_suspects']:,} of {total}, by probes that have not seen them"
-    if numbers["num_copies"] is not None:
-        copies = quantity(numbers["num_copies"], "pair")
     tested = f"of {quantity(numbers['num_test'], 'test image')}"
     shown = [
         Fact("num_errors", numbers["num_errors"], label="errors", about=tested),
         Fact("num_suspects", numbers["num_suspects"], label="suspect labels", text=suspects),
-        Fact("num_copies", numbers["num_copies"], label="copies with two labels", text=copies),
     ]
     names = {fact.name for fact in shown}
     rows = [
@@ -213,39 +198,22 @@ def _unseen_logits(found: TrainedRun, train: Images, notes: list[str], on_stage:
     return logits
 
 
-def _pairs(images: Images, notes: list[str]) -> Tensor | None:
-    """Return equal images with different labels, (P, 2); None, and a note, for too many images."""
-    if len(images) ** 2 > MOST_PAIRS:
-        most = int(MOST_PAIRS**0.5)
-        notes.append(f"More than {most:,} images were not compared with each other.")
-        return None
-    images, labels, first = images.to("cpu"), images.labels.cpu(), dict[bytes, int]()
-    digests = enumerate(pixel_digests(images.pixels))  # flat pictures are not compared otherwise
-    equal = torch.tensor([(first.setdefault(digest, row), row) for row, digest in digests])
-    pairs = torch.cat([equal, pairs_alike(without_bars(images), labels).flip(1)]).unique(dim=0)
-    return pairs[labels[pairs[:, 0]] != labels[pairs[:, 1]]]
-
-
 def _doubts(
-    found: TrainedRun,
-    images: Images,
-    shares: Tensor | None,
-    rows: Sequence[int],
-    method: str | None = None,
+    found: TrainedRun, images: Images, shares: Tensor, rows: Sequence[int], method: str | None
 ) -> list[Doubt]:
-    """Return the images at some indices; ``shares`` (N, K) is NaN where nothing is known."""
+    """Return the images at some indices, by the probabilities of all classes (N, K)."""
     model = found.model
     doubts, classes = [], found.data.class_names
     for row in rows:
         label = int(images.labels[row])
-        doubt = Doubt(name=images.names[row], given=classes[label], pixels=images.pixels[row].cpu())
-        if shares is not None and not shares[row].isnan().any():
-            doubt = replace(
-                doubt,
-                given_probability=shares[row, label].item(),
-                predicted=classes[int(shares[row].argmax())],
-                predicted_probability=shares[row].max().item(),
-            )
+        doubt = Doubt(
+            name=images.names[row],
+            given=classes[label],
+            given_probability=shares[row, label].item(),
+            predicted=classes[int(shares[row].argmax())],
+            predicted_probability=shares[row].max().item(),
+            pixels=images.pixels[row].cpu(),
+        )
         if method is not None and isinstance(model, MappedModel):
             batch = found.data.normalize(images.pixels[row][None])
             request = MapRequest(model=model, images=batch, layers=(len(model.blocks) - 1,))
@@ -289,7 +257,6 @@ def write_review(
         data_name=portable(name),
         errors=cards["errors"],
         suspects=cards["suspects"],
-        copies=[*zip(cards["copies"][::2], cards["copies"][1::2], strict=True)],
         can_correct=root is not None,
         command=run.command(verb, of_config=True, more=[*moved, "--name", "NAME"]),
         data={
