@@ -23,7 +23,6 @@ from vitcli.runner.data.pictures import (
     explain_errors,
     open_picture,
     picture_bytes,
-    quiet_pillow,
 )
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import sha256
@@ -181,8 +180,7 @@ class Classifier:
         file = os.fspath(picture) if isinstance(picture, str | os.PathLike) else None
         name = file or ("picture" if index is None else f"picture {index + 1}")
         try:
-            with quiet_pillow():
-                return file, name, file if file is not None else _content(picture, name)
+            return file, name, file if file is not None else _content(picture, name)
         except InputError as error:
             return file, name, error
 
@@ -191,9 +189,8 @@ class Classifier:
         if isinstance(content, InputError):
             return file, name, content
         try:
-            with quiet_pillow():
-                picture = content if file is None else picture_bytes(file)
-                return file, name, self.prepare(picture, name)
+            picture = content if file is None else picture_bytes(file)
+            return file, name, self.prepare(picture, name)
         except InputError as error:
             return file, name, error
 
