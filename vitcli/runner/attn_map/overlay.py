@@ -258,17 +258,7 @@ def caption(explanation: Explanation, run: str) -> str:
     if explanation.method == "raw" and explanation.num_prefix_tokens:
         tokens = f"tokens: {explanation.num_prefix_tokens} prefix, then {tokens}"
     facts = f"{one_line(run, 40)}; {layer_names(explanation)}{heads}; {tokens}"
-    if not explanation.states_all:
-        facts += ". " + MORE_THAN_WEIGHTS
-    if explanation.method != "gradcam" or explanation.layers != (explanation.depth - 1,):
-        return facts
-    after = "attention has mixed the class into every patch"
-    if explanation.reader == "CLS":
-        after = "no patch reaches the classifier"
-    return (
-        f"{facts}. These are the patches that the last layer reads; after layer"
-        f" {explanation.depth}, {after}."
-    )
+    return facts if explanation.states_all else f"{facts}. {MORE_THAN_WEIGHTS}"
 
 
 def head_names(explanation: Explanation) -> list[str]:
