@@ -22,6 +22,7 @@ from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.study.result import Plan
 from vitcli.runner.study.saved import SavedTrials
 from vitcli.runner.study.states import trial_states
+from vitcli.runner.text import printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +79,8 @@ def plan_study(
     from vitcli.runner.study.page import refuse_foreign_files  # scipy takes a moment
 
     refuse_foreign_files(root)
+    if study.data and not rerun:
+        _refuse_other_data(study, root)
     states = trial_states(study, root, only, saved, ignore=rerun)
     refuse_persons_files(root, study.trials())
     requested = study.trials(only)
@@ -114,6 +117,15 @@ def refuse_persons_files(root: Path, trials: Sequence[Trial]) -> None:
 
     for spec in {trial.variant: trial.spec for trial in trials}.values():
         own_code.refuse_persons_files(spec, root, configs)
+
+
+def _refuse_other_data(study: Study, root: Path) -> None:
+    trials = readable_json(root / PLAN).get("trials", {}).values()
+    others = {value_at(trial, "config.data.name") for trial in trials} - {study.data, None}
+    if others and list_runs(root):
+        raise ConfigError(
+            f"{root} holds the trials of {printable(min(others))}; choose another folder with -o"
+        )
 
 
 def _refuse_unknown_start(trial: Trial) -> None:
