@@ -7,13 +7,14 @@ import shlex
 import shutil
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from tests.cli.commands import document, printed, said, vitcli
 from tests.stopping import stop_after
 from vitcli.cli.train import choose_experiment
 from vitcli.runner.data.catalogue import CATALOGUE
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.folder import RunDir, list_runs
 
 
 def error_of(talk: str) -> str:
@@ -94,7 +95,34 @@ def test_a_finished_run_says_that_its_pictures_are_others_now(tiny, pictures):
     talk = said(0, *words)
     assert "note: run was trained on other images" in talk
     assert "already finished" in talk
-    again = choose_experiment("run/config.yaml", {}, {}, None, None, False, False)
-    assert again[0].name == tiny.stem, "not config"
     shutil.rmtree(pictures)
     assert "already finished" in said(0, *words)
+
+
+def pretrained_lengths() -> set[tuple[int, int | None]]:
+    trainings = [run.spec().train for run in list_runs(Path("runs/pretrained"))]
+    return {(train.epochs, train.limit_batches) for train in trainings}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected", "num_notes"),
+    [
+        (["--epochs", 1, "--limit-batches", 2], (1, 2), 1),
+        (["--epochs", 4, "--limit-batches", 1], (3, 1), 1),
+        (["--epochs", 1, "-s", "pretrain.train.epochs=2"], (2, None), 0),
+    ],
+)
+def test_a_short_try_is_short_in_all_its_parts(tiny, words, expected, num_notes):
+    tiny.write_text(f"{tiny.read_text()}pretrain: {{train: {{epochs: 3, batch_size: 16}}}}\n")
+    talk = said(0, "train", tiny, "-o", "run", *words)
+    assert (pretrained_lengths(), talk.count("note: --")) == ({expected}, num_notes)
+    assert "already finished" in said(0, "train", tiny, "-o", "run", *words)
+    assert "already finished" not in talk
+    if expected == (3, 1):
+        said(0, "train", tiny, "-o", "run", "--rerun", "--epochs", 1)
+        assert pretrained_lengths() == {(3, 1), (3, None)}
+        changes = {"train.limit_batches": 1, "pretrain.train.limit_batches": 1}
+        again = choose_experiment(
+            "run/config.yaml", changes, {"train.limit_batches": "-l"}, None, None, False, False
+        )
+        assert again[0].name == tiny.stem, "not config"

@@ -9,7 +9,7 @@ from vitcli.cli.console import say
 from vitcli.runner.errors import ConfigError
 
 if TYPE_CHECKING:
-    from vitcli.core.spec import DataSpec
+    from vitcli.core.spec import DataSpec, TrainSpec
     from vitcli.runner.experiment.config import Experiment
     from vitcli.runner.run.folder import RunDir
 
@@ -104,6 +104,28 @@ def adopt_fields(
             say(f"{field} is that of {run.name}: {typed}; to use none: -s {field}=null")
             taken[field] = value
     return taken
+
+
+def shorten_pretraining(
+    train: "TrainSpec", changes: Mapping[str, Any], options: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the fields of the pre-training ``train`` that a short try lowers, with a note.
+
+    ``--limit-batches`` makes a training a try. It lowers the batches of the pre-training, too, and
+    ``--epochs`` beside it the epochs.
+    """
+    lowered = {}
+    for name in ("epochs", "limit_batches"):
+        limit, planned = changes.get(f"train.{name}"), getattr(train, name)
+        is_asked = f"train.{name}" in options and f"pretrain.train.{name}" not in changes
+        if is_asked and limit is not None and (planned is None or limit < planned):
+            lowered[f"pretrain.train.{name}"] = limit
+    if lowered:
+        given = " and ".join(options[field.removeprefix("pretrain.")] for field in lowered)
+        kept = f"-s pretrain.train.epochs={train.epochs}"
+        keep = f"; to keep its epochs: {kept}" if "pretrain.train.epochs" in lowered else ""
+        say(f"note: {given} shorten{'' if len(lowered) > 1 else 's'} the pre-training, too{keep}")
+    return lowered
 
 
 def load_changed(

@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from vitcli.cli import complete
 from vitcli.cli import options as shared
-from vitcli.cli.chosen import adopt_model, collect_changes, load_changed
+from vitcli.cli.chosen import adopt_model, collect_changes, load_changed, shorten_pretraining
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import Rare, output_option, with_code, with_example
 from vitcli.plugin import has_option
@@ -186,6 +186,7 @@ def choose_experiment(
     rerun: bool,
     allow_inexact: bool,
 ) -> "tuple[Experiment, Path | None, RunDir | None]":
+    from vitcli.runner.experiment.config import load_experiment
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.train.prepare import resume_experiment
 
@@ -198,7 +199,11 @@ def choose_experiment(
         first: RunDir | None = None
         if changes.get("train.init"):
             changes, first = adopt_model(name, changes, options)
-        return load_changed(name, changes, options), output, first
+        found = load_changed(name, changes, options)
+        pretrain, is_try = found.spec.pretrain, "train.limit_batches" in options
+        if pretrain and is_try and (short := shorten_pretraining(pretrain.train, changes, options)):
+            found = load_experiment(name, changes | short, options)
+        return found, output, first
     if not (experiment or output or rerun):
         find_run(resume)
     if experiment or output or rerun or (changes and not allow_inexact):
