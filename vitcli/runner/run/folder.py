@@ -40,6 +40,9 @@ MANIFEST = "manifest.json"
 """Written last into the folder of a checkpoint. A folder without it is not a checkpoint."""
 TENSORS = "tensors.safetensors"
 CHECKPOINT_FILES = (MANIFEST, TENSORS, "weights.safetensors")
+WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
+"""Suffixes of weights files."""
+YAML = (".yaml", ".yml")
 MAX_ECHO = 100
 """Number of characters that an error repeats of a name that no run has."""
 Status = Literal["finished", "diverged", "failed", "interrupted", "running"]
@@ -428,10 +431,17 @@ def find_run(text: str) -> RunDir:
 
 
 def describe_unknown(text: str) -> str:
-    """Return that there is no run of this name, and the name of a run that was probably meant."""
+    """Return that there is no run of this name, and what was probably meant."""
+    for folder in (Path(text), RUNS / text):
+        if (folder / "plan.json").is_file():
+            shown = shlex.join(["vitcli", "runs", "watch", str(folder)])
+            return f"{folder}: a study without a run; show its trials: {shown}"
     if Path(text).is_dir():
         return f"{text}: not a run folder (no config.yaml)"
     unknown = f"no run is called {shorten(text, MAX_ECHO)!r}"
+    if text.endswith(WEIGHTS) or (Path(text).is_file() and not text.endswith(YAML)):
+        command = f"vitcli import {shlex.quote(text)} EXPERIMENT --name NAME"
+        return f"{unknown}; to make a run from a weights file, type: {command}"
     known = [*bundled_models(), *(run.name for run in list_runs(RUNS))]
     where = (
         "'vitcli runs ls' lists them" if Path(RUNS).is_dir() else f"there is no folder {RUNS} here"
