@@ -56,19 +56,9 @@ def require_same_folder(path: Path) -> None:
             if os.path.samestat((folder / LOCK).stat(), os.fstat(_locks[folder])):
                 continue
         raise InUseError(
-            f"{folder}: another folder has taken the place of the one that this process began;"
-            f" {_describe_place(_locks[folder])}"
+            f"{folder}: another folder has taken the place of the one that this process began; its"
+            " files are where it was moved to, or deleted"
         )
-
-
-def _describe_place(descriptor: int) -> str:
-    if os.fstat(descriptor).st_nlink == 0:
-        return "its files and checkpoints were deleted"
-    try:  # Linux only
-        place = Path(os.readlink(f"/proc/self/fd/{descriptor}")).parent
-    except OSError:
-        return "its files and checkpoints are where it was moved to"
-    return f"its files and checkpoints are in {place}"
 
 
 def commit(path: Path, content: bytes) -> None:

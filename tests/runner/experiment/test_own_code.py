@@ -256,7 +256,7 @@ TWICE = f"{PART}(name='s')\ndef r(p): ...\n@schedule(name='s')\n"
         ("far.py", "import elsewhere\n", r"far.py:1: imports elsewhere.*list it too"),
         ("space.py", "from spaced.util import x\n", r"space.py:1: imports spaced.*list it too"),
         ("shadow.py", f"{PART}(name='cosine')\ndef s(p): ...\n", "a part 'cosine' already"),
-        ("twice.py", f"{TWICE}def t(p): ...\n", "twice.py:4: .*twice.py:2 has a part 's' already"),
+        ("twice.py", f"{TWICE}def t(p): ...\n", "twice.py:4: .*twice.py has a part 's' already"),
         *(
             (f"{name}.py", METRIC % name, f"{name}.py:2: .*rename the metric")
             for name in ("test_accuracy", "val_loss", "best_val_macro_f1")

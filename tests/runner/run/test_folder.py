@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner import files
 from vitcli.runner.errors import ConfigError, InputError, InUseError, UserError
 from vitcli.runner.evaluate.weights import default_run
 from vitcli.runner.experiment.config import load_experiment
@@ -105,21 +104,18 @@ def test_temporary_files_go_and_a_changed_configuration_has_another_hash(here):
     assert run.config_sha256() != before
 
 
-@pytest.mark.parametrize("has_proc", [True, False])
-def test_another_folder_in_the_place_of_a_held_one_is_not_written_to(here, monkeypatch, has_proc):
-    if not has_proc:
-        monkeypatch.setattr(files.os, "readlink", refuse)
+def test_another_folder_in_the_place_of_a_held_one_is_not_written_to(here):
     with hold_folder(Path("held"), "busy"):
         commit_json(Path("held/a.json"), 1)
         Path("held").rename("moved")
         Path("held").mkdir()
-        with pytest.raises(InUseError, match="are in .*moved" if has_proc else "moved to"):
+        with pytest.raises(InUseError, match="moved to, or deleted"):
             commit_json(Path("held/a.json"), 2)
         Path("held/.lock").touch()
         with pytest.raises(InUseError):
             commit_json(Path("held/below/a.json"), 2)
         shutil.rmtree("moved")
-        with pytest.raises(InUseError, match="were deleted"):
+        with pytest.raises(InUseError):
             commit_json(Path("held/a.json"), 2)
     commit_json(Path("held/a.json"), 3)
 

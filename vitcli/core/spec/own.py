@@ -48,8 +48,6 @@ PLAIN = "an option is made of numbers, text, true, false, None, lists, tuples an
 # These fields have no docstrings; pydantic would search the source of every caller for them.
 new_spec: Any = partial(create_model, __cls_kwargs__={"use_attribute_docstrings": False})
 _source = ""
-_places: dict[tuple[int, str], str] = {}
-"""Table and name of a part -> file and line of its decorator."""
 
 
 def source_of(build: Callable[..., Any], name: str) -> str:
@@ -188,12 +186,8 @@ def add_row(table: Any, row: Row | Metric, name: str) -> None:
         raise ValueError(f"a part's name is letters, digits and _, and no word of YAML: {name!r}")
     source = table[name].source if table.is_read(name) else PYTHON
     if not source.startswith(PYTHON) and (source != row.source or _source):
-        owner = _places.get((id(table), name), source) if source else "vitcli"
+        owner = source or "vitcli"
         raise ValueError(f"{owner} has a part {name!r} already; give yours another name")
-    frame = inspect.currentframe()
-    while frame and frame.f_globals.get("__name__", "").startswith("vitcli."):
-        frame = frame.f_back
-    _places[id(table), name] = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""
     table[name] = row
 
 
