@@ -10,7 +10,7 @@ from vitcli.plugins.live import page as pages
 from vitcli.runner.attn_map.explain import Explainer, Explanation
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
-from vitcli.runner.text import printable, quantity
+from vitcli.runner.text import printable
 from vitcli.runner.visualize.figure import InteractiveFigure
 
 MAX_BYTES = 32 * 2**20
@@ -29,13 +29,10 @@ class Explorer:
             raise ConfigError(f"attention {name} has no attention matrix; leave out --format html")
         self.explainer = explainer
         self.layers = tuple(range(len(model.blocks))) if all_layers else explainer.layers
-        size, limit = attention_bytes(model, len(self.layers)), MAX_BYTES >> 20
-        if size > MAX_BYTES:
-            fits = attention_bytes(model, 1) <= MAX_BYTES
-            advice = "name fewer layers, such as --layer -1" if fits else "use --format png or npz"
+        if attention_bytes(model, len(self.layers)) > MAX_BYTES:
             raise ConfigError(
-                f"--format html: the attention of {quantity(len(self.layers), 'layer')} needs"
-                f" {size / 2**20:,.0f} MiB, and the limit is {limit} MiB; {advice}"
+                f"--format html: the attention needs more than {MAX_BYTES >> 20} MiB; name fewer"
+                " layers, such as --layer -1, or use --format png or npz"
             )
 
     def page(self, explanation: Explanation) -> bytes:
