@@ -291,6 +291,7 @@ MLFLOW = (
 WITH_INDEX = PLAIN.replace("a,", "7,a,").replace("b,", "8,b,")
 WITH_STATE = PLAIN.replace("\n", ",finished\n").replace("y,finished", "y,state")
 NOTE = "note (a, b, c, d, e)"
+SKLEARN = "variant,level_1,fit_time,score_time,test_score\na,0,1,1,1\na,1,1,1,1\n"
 ORDERED = "variant,seed,score,planned_order\na,0,1,{}\na,1,1,{}\nb,0,1,{}\nb,1,1,{}\n"
 BOTH = {"variant": "variant", "score": "accuracy"}
 
@@ -332,6 +333,7 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
 @pytest.mark.parametrize(
     ("text", "choices", "message"),
     [
+        (SKLEARN, {"seed": "level_1", "score": "test_score"}, "call the column level_1 fold"),
         ("varient,seed,score\na,0,1\n", {}, "--variant .*'varient'"),
         ("variant,score\na,1\n", {}, "--pairs"),
         ("seed,a,b\n0,0.8,0.9\n", {}, "one trial a row"),
@@ -449,7 +451,7 @@ def test_a_sign_between_thousands_is_not_taken_for_a_decimal_one(scores, delimit
 
 FOLDS = "kfold OuterFold foldId FoldNo foldnum cvIdx cvidx nestedCV LOSO cross_validation"
 FOLDS += " held_out heldout heldOutSubject left_out group_out SiteOut Partition"
-FOLDS += " test_subject testSite val_domain outer outer_loop"
+FOLDS += " test_subject testSite val_domain outer outer_loop LOPO lodoCV test_env target_domain"
 
 
 @pytest.mark.parametrize(
@@ -463,6 +465,7 @@ FOLDS += " test_subject testSite val_domain outer outer_loop"
         ("run", "fold_{}", None),
         ("run", "xval{}", None),
         ("site", "cv{}", None),
+        ("Resample", "Fold0{}", None),
         ("fold", "rep{0}_fold{0}", "repeated"),
         *(
             (name, "{}", "independent")
@@ -532,6 +535,16 @@ def test_images_that_each_row_has_alone_are_refused_beside_a_seed(name):
         document(with_column(name, "123"))
     for cells in ("111", ("0.81", "0.82", "0.83"), ("81.5%", "82 %", "83%")):
         assert document(with_column(name, cells)).base_config == {}
+
+
+def test_what_pairs_trials_is_said_unless_it_is_a_seed():
+    for column in ("run", "patient"):
+        text = text_of(range(6), f"variant,{column},reward")
+        reading = document(text, seed=column).origin.reading
+        assert f"Each {column} counts as an independent training; call the column fold" in reading
+    assert "independent" not in document(text_of(range(6))).origin.reading
+    sklearn = SKLEARN.replace("level_1", "seed")
+    assert not document(sklearn, score="test_score").folds, "means of one cross-validation each"
 
 
 NAMES = ("OpenFold", "Split-CIFAR", "cvlab1", "ImageNet", "CV")

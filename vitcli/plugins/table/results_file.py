@@ -38,14 +38,16 @@ NOT_SEEDS = re.compile(
     r"(?P<fold>(?<!scaf)(?<!mani)(?<!blind)(?<!\bun)(?<!\bre)fold(?!er|ed|ing|able)"
     r"|(?<![a-z])cv(?=(s|idx?|index|no?|num|number|run|rep)?\d*\b)|cross.?val|xval"
     r"|\bouter( (loop|idx?|index|no|num|number))? ?\d*$"
-    r"|leave.?one|\bloo(cv)?\b|\bloso\b|held.?out|left.?out|(?<!slurm )partition"
-    r"|\b(test|val|valid|validation) (subject|patient|participant|speaker|user|site|hospital|center"
-    r"|centre|scanner|domain|group)\b"
+    r"|leave.?one|\bloo(cv)?\b|\blo[sdphuv]o(cv)?\b|held.?out|left.?out|(?<!slurm )partition"
+    r"|\b(test|val|valid|validation|eval|unseen) (subject|patient|participant|speaker|user|site"
+    r"|hospital|center|centre|scanner|domain|group|envs?)\b|\btarget domain\b"
     r"|(?<![a-z])(?!(hold|drop|roll|fan|timed?|dim|std|log|read|print|check|fade) )[a-z]+ out\b)"
     r"|(?P<part>split|bootstrap|resampl|\bhold.?out|\bmccv\b|monte.?carlo)"
     r"|(epoch|step|iteration|\biter\b)"
 )
 """Words of names of columns, or of seeds, whose rows are no independent trainings."""
+CROSS_VALIDATE = {"fit_time", "score_time"}
+"""Columns of scikit-learn's ``cross_validate``."""
 NEW_WORD = re.compile(r"_|(?<=[a-z0-9])(?=[A-Z])")
 """Where a word of such a name begins."""
 UNIT_WORDS: dict[Literal["percent", "fraction"], re.Pattern[str]] = {
@@ -173,6 +175,12 @@ def read_text(
     if is_doubtful and not any("%" in text for text in texts.values()):
         _refuse_fractions(column, scores)
     better = "higher" if metric.higher_is_better else "lower"
+    paired = (
+        f" Pairs: {quantity(folds, 'fold')} of one cross-validation, without predictions."
+        if folds
+        else f" Each {printable(pairs)} counts as an independent training; call the column fold if"
+        " it has the folds of one cross-validation."
+    )
     origin = Origin(
         file=Path(name).name,
         sha256=sha256(text.encode()),
@@ -181,8 +189,7 @@ def read_text(
         digits=digits,
         higher_is_better=metric.higher_is_better,
         reading=f"The column {column} is read {UNITS[unit]}; {better} is better."
-        + f" Pairs: {quantity(folds or 0, 'fold')} of one cross-validation, without predictions."
-        * bool(folds)
+        + paired * bool(folds or "seed" not in pairs.casefold())
         + " Scores with predictions are the means of these." * bool(images),
     )
     results = results_of(f"test_{metric.name}", scores, images, files)
@@ -316,7 +323,7 @@ def _folds(name: str, pairs: str, seeds: Mapping[str, int]) -> int | None:
     if not not_seeds["fold"]:
         raise ConfigError(
             f"{name}: each {printable(pairs)} is no independent training; keep one row a training,"
-            " and pair them by --pairs seed or --pairs fold"
+            " with a column seed or, for the folds of one cross-validation, a column fold"
         )
     is_repeated = (len(re.findall(r"\d+", text)) > 1 for text in texts)
     if repeated := next(compress(seeds, is_repeated), ""):
@@ -336,7 +343,8 @@ def _varying(column: str, seeds: Iterable[str]) -> list[str]:
 def _not_seeds(column: str, texts: Iterable[str]) -> re.Match[str] | None:
     matches = [NOT_SEEDS.search(NEW_WORD.sub(" ", text).casefold()) for text in (column, *texts)]
     # One name among others says nothing, such as that of a data set.
-    return matches[0] or (matches[1] if all(matches[1:]) else None)
+    inside = matches[1] if all(matches[1:]) else None
+    return inside if inside and inside["fold"] else matches[0] or inside
 
 
 def _may_be_seed(text: str) -> bool:
@@ -349,6 +357,14 @@ def _refuse_hidden_folds(
 ) -> None:
     """Refuse rows that another column calls folds: no seed says that they share training data."""
     variants = [cells[uses.index("variant")] for _, cells in body]
+    pairs = header[uses.index("seed")]
+    is_counted = all(WHOLE.fullmatch(cells[uses.index("seed")]) for _, cells in body)
+    if is_counted and "seed" not in pairs.casefold() and {*header} >= CROSS_VALIDATE:
+        raise InputError(
+            f"{name}: fit_time and score_time are of cross_validate of scikit-learn, whose rows are"
+            f" no independent trainings; call the column {printable(pairs)} fold if they are those"
+            " of one cross-validation, or seed if each row is the mean of one"
+        )
     for i, column in enumerate(header):
         trials = [(variant, cells[i]) for variant, (_, cells) in zip(variants, body, strict=True)]
         folds = dict.fromkeys(fold for _, fold in trials if fold)
@@ -470,8 +486,9 @@ def table(
 
 
 def _frame_text(frame: Any, choices: Choices) -> str:
-    """Return a data frame as CSV, with its index where that has the variant or the seed."""
+    """Return a data frame as CSV, with its index where that has variants, seeds or folds."""
     wanted = {"variant", "seed", choices.variant, choices.seed} - {None}
-    names = getattr(getattr(frame, "index", None), "names", ())
-    text: str = frame.to_csv(index=not wanted.isdisjoint(names))
+    names = {*getattr(getattr(frame, "index", None), "names", ())} - {None}
+    has_folds = any(_not_seeds(str(name), [str(name)]) for name in names)
+    text: str = frame.to_csv(index=has_folds or not wanted.isdisjoint(names))
     return text
