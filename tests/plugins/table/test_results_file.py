@@ -270,6 +270,20 @@ def test_the_direction_is_that_of_the_whole_name_or_chosen(names, expected):
             assert document(text, unit="none").headline.higher_is_better == expected, name
 
 
+@pytest.mark.parametrize("column", ["metric", "Metric_name", ".metric"])
+def test_what_a_score_measures_may_stand_in_a_column(column):
+    def read(name, score="score", **choices):
+        text = with_column(column, [name] * 6).replace("seed,score", f"seed,{score}")
+        return document(text, score=score, **choices).headline
+
+    assert (read("val_loss").name, read("val_loss").higher_is_better) == ("loss", False)
+    assert read("bleu").higher_is_better
+    assert read("val_loss", "reward").name == "reward", "the name of the column itself is known"
+    with pytest.raises(ConfigError, match="a lower depth better"):
+        read("depth")
+    assert not read("depth", lower_is_better=True).higher_is_better
+
+
 @pytest.mark.parametrize("column", ["rmse", "metrics.rmse", "mse", "nll", "val/loss", "brier"])
 def test_a_negative_loss_may_be_a_negated_one_so_the_direction_is_asked(column):
     text = text_of([-0.1, -0.2, 0.3, -0.4, -0.5, 0.6], f"variant,seed,{column}")

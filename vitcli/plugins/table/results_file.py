@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 
 from vitcli.core.spec import Spec
 from vitcli.plugins.table.answers import are_right, read_images, results_of
-from vitcli.plugins.table.score import PREFIX, metric_of_column
+from vitcli.plugins.table.score import PREFIX, key_of, metric_of_column
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import sha256
 from vitcli.runner.report.tables import csv_text, delimiter_of, maybe_thousands, read_csv
@@ -34,6 +34,8 @@ VARIANT_WORDS = re.compile(
     r"(.?(name|type))?",
     re.IGNORECASE,
 )
+METRIC_COLUMN = re.compile(r"\.?metric(.?name)?|measure|scorer|scoring", re.IGNORECASE)
+"""Name of a column that says what a column ``score`` measures."""
 NOT_SEEDS = re.compile(
     r"(?P<fold>(?<!scaf)(?<!mani)(?<!blind)(?<!\bun)(?<!\bre)fold(?!er|ed|ing|able)"
     r"|(?<![a-z])cv(?=(s|idx?|index|no?|num|number|run|rep)?\d*\b)|cross.?val|xval"
@@ -154,9 +156,10 @@ def read_text(
     seeds = sorted({*numbers.values()})
     finished = [row for row in trials.values() if row.state == "finished"]
     files = {row.place: row.predictions for row in finished if row.predictions and not folds}
-    metric = metric_of_column(column, lower_is_better=choices.lower_is_better)
+    measured = _measured(column, header, body)
+    metric = metric_of_column(measured, lower_is_better=choices.lower_is_better)
     which = (
-        f"is a higher or a lower {printable(column)} better? Type --higher-is-better or"
+        f"is a higher or a lower {printable(measured)} better? Type --higher-is-better or"
         " --lower-is-better (lower_is_better in Python)"
     )
     if metric is None:
@@ -270,6 +273,13 @@ def _rows(
                 raise InputError(f"{place}: the cell of {column!r} is empty; {advice}")
         rows.append(checked(Row, filled | {"place": place}, place))
     return rows
+
+
+def _measured(column: str, header: Sequence[str], body: Sequence[tuple[str, list[str]]]) -> str:
+    """Return the name of what a column measures: of a ``score``, that in a column ``metric``."""
+    about = [i for i, head in enumerate(header) if METRIC_COLUMN.fullmatch(head)]
+    names = {cells[i] for i in about for _, cells in body} if key_of(column) == "score" else {""}
+    return names.pop() or column if len(names) == 1 else column
 
 
 def _trials(rows: Iterable[Row], numbers: Mapping[str, int]) -> dict[tuple[str, int], Row]:
