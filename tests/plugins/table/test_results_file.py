@@ -213,10 +213,11 @@ def test_other_images_than_those_of_the_first_file_are_refused(trials, kind, las
 
 def test_missing_and_diverged_trials_are_those_of_a_study():
     text = "variant,seed,score,state\na,0,1,ok\na,1,2,ok\nb,0,nan,diverged\nb,2,3,finished\n"
-    text += "b,1,,Crashed\n"
+    text += "b,1,,Crashed\nb,3,,PRUNED\n"
     doc = document(text)
-    assert [t.state for t in doc.rows[0].trials] == ["finished", "finished", "missing"]
-    assert [t.state for t in doc.rows[1].trials] == ["diverged", "failed", "finished"]
+    assert [t.state for t in doc.rows[0].trials] == ["finished", "finished", "missing", "missing"]
+    states = ["diverged", "failed", "finished", "interrupted"]
+    assert [t.state for t in doc.rows[1].trials] == states
     assert cell(doc, "b", "difference [95 % CI]") == "no pair"
     assert compare(doc)[1].effect == "diverged"
 
@@ -356,6 +357,7 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         ("variant,seed,score\na,0,1e999\n", {}, "line 2: .*1e999"),
         (f"variant,seed,score\na,0,{'1' * 200_000}\n", {}, "line 2: not a row"),
         ('variant,seed,score\na,0,"810,000"\n', {}, "line 2: .*decimal point"),
+        ("variant;seed;acc\na;0;81,2\na;1;12. Mai\n", {}, "line 3: .*'12. Mai' is no number"),
         ("variant,seed,accuracy\na,0,0.8\nb,0,80\n", {}, "line 2: .*--unit percent"),
         (text_of([0.81, 0.83, 1, 81.5, 79, 84], "variant,seed,score"), {}, "percent.*--unit none"),
         (text_of([0.11, 0.12, 0.1, 9.9, 11, 10], "variant,seed,mape"), {}, "line 2: .*--unit none"),

@@ -60,10 +60,11 @@ UNIT_WORDS: dict[Literal["percent", "fraction"], re.Pattern[str]] = {
 STATES = {
     **dict.fromkeys(("completed", "complete", "success", "succeeded", "done", "ok"), "finished"),
     **dict.fromkeys(("crashed", "error", "fail", "node_fail", "out_of_memory"), "failed"),
-    **dict.fromkeys(("killed", "preempting", "preempted", "cancelled", "timeout"), "interrupted"),
+    **dict.fromkeys(("killed", "preempting", "preempted", "pruned", "timeout"), "interrupted"),
+    **dict.fromkeys(("cancelled", "canceled", "stopped"), "interrupted"),
     **dict.fromkeys(("scheduled", "pending", "queued"), "missing"),
 }
-"""States of W&B, MLflow and Slurm that have another name here."""
+"""States of W&B, MLflow, Slurm and Optuna that have another name here."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d\d?)?", re.ASCII | re.IGNORECASE)
 WHOLE = re.compile(r"(-?\d{1,40})([.,]0+)?", re.ASCII)
 """A whole number, perhaps as pandas writes it beside empty cells."""
@@ -440,7 +441,9 @@ def _scores(
     if chosen != "fraction" and {text[-1:] for text in texts.values()} == {"%"}:
         texts = {place: text.rstrip("%").rstrip() for place, text in texts.items()}
         chosen = chosen or "percent"
-    for place, text in texts.items():
+    # A cell that is no number at all, such as a date, is named before one with a decimal comma.
+    in_order = sorted(texts, key=lambda at: bool(NUMBER.fullmatch(texts[at].replace(",", "."))))
+    for place, text in ((at, texts[at]) for at in in_order):
         if not NUMBER.fullmatch(text) or len(text) > 40 or abs(Decimal(text)) > 1e39:
             raise InputError(
                 f"{place}: the score {shorten(printable(text), 40)!r} is no number with a decimal"
