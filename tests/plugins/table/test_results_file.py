@@ -539,6 +539,9 @@ def test_a_column_whose_cells_are_folds_is_refused_beside_a_seed():
     cells = [f"fold {i} of 3" for i in range(3)]
     with pytest.raises(UserError, match="--pairs note"):
         document(with_column("note", cells))
+    names = [f"ViT-{variant}_fold{i}" for variant in (16, 32) for i in range(3)]
+    with pytest.raises(UserError, match="write the number of each fold into a column fold"):
+        document(with_column("Name", names))
     for name in ("drop_out", "slurm_partition", "best_epoch", "folder"):
         assert document(with_column(name, "123")).base_config == {}
 

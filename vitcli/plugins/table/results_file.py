@@ -391,8 +391,10 @@ def _refuse_hidden_folds(
                 " choice of images, or remove the column if it holds no such choice"
             )
         if match and match["fold"]:
-            _folds(name, column, {fold: seed for seed, fold in enumerate(folds)})
-            advice = f"type --pairs {shlex.quote(column)}" if is_pair else ONE_REPETITION
+            advice = "write the number of each fold into a column fold"
+            if len(folds) < len(trials) or len({*variants}) == 1:  # not the names of runs
+                _folds(name, column, {fold: seed for seed, fold in enumerate(folds)})
+                advice = f"type --pairs {shlex.quote(column)}" if is_pair else ONE_REPETITION
             raise InputError(
                 f"{name}: by the column {printable(column)}, the rows of a variant are folds of a"
                 f" cross-validation; {advice}, or remove the column if it holds no folds"
