@@ -280,9 +280,10 @@ def test_what_a_score_measures_may_stand_in_a_column(column):
     assert (read("val_loss").name, read("val_loss").higher_is_better) == ("loss", False)
     assert read("bleu").higher_is_better
     assert read("val_loss", "reward").name == "reward", "the name of the column itself is known"
-    with pytest.raises(ConfigError, match="a lower depth better"):
-        read("depth")
-    assert not read("depth", lower_is_better=True).higher_is_better
+    with pytest.raises(ConfigError, match="a lower score better"):
+        read("euclidean")
+    chosen = read("euclidean", lower_is_better=True)
+    assert (chosen.name, chosen.higher_is_better) == ("score", False)
 
 
 @pytest.mark.parametrize("column", ["rmse", "metrics.rmse", "mse", "nll", "val/loss", "brier"])

@@ -158,12 +158,15 @@ def read_text(
     finished = [row for row in trials.values() if row.state == "finished"]
     files = {row.place: row.predictions for row in finished if row.predictions and not folds}
     measured = _measured(column, header, body)
-    metric = metric_of_column(measured, lower_is_better=choices.lower_is_better)
+    is_known = measured == column or metric_of_column(measured)
+    metric = metric_of_column(
+        measured if is_known else column, lower_is_better=choices.lower_is_better
+    )
     which = (
-        f"is a higher or a lower {printable(measured)} better? Type --higher-is-better or"
+        f"is a higher or a lower {printable(column)} better? Type --higher-is-better or"
         " --lower-is-better (lower_is_better in Python)"
     )
-    if metric is None:
+    if metric is None or (not is_known and choices.lower_is_better is None):
         raise ConfigError(which)
     texts = {row.place: row.score for row in finished}
     images = read_images(Path(name).parent, files)
