@@ -562,9 +562,10 @@ def test_what_pairs_trials_is_said_unless_it_is_a_seed():
         text = text_of(range(6), f"variant,{column},reward")
         reading = document(text, seed=column).origin.reading
         assert f"Each {column} counts as an independent training; call the column fold" in reading
-    assert "independent" not in document(text_of(range(6))).origin.reading
-    sklearn = SKLEARN.replace("level_1", "seed")
-    assert not document(sklearn, score="test_score").folds, "means of one cross-validation each"
+    for column in ("seed", "random_state"):
+        doc = document(SKLEARN.replace("level_1", column), seed=column, score="test_score")
+        assert not doc.folds, "each row is the mean of a cross-validation of its own"
+        assert "independent" not in doc.origin.reading
 
 
 NAMES = ("OpenFold", "Split-CIFAR", "cvlab1", "ImageNet", "CV")

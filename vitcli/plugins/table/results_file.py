@@ -48,6 +48,8 @@ NOT_SEEDS = re.compile(
     r"|(epoch|step|iteration|\biter\b)"
 )
 """Words of names of columns, or of seeds, whose rows are no independent trainings."""
+SEED = re.compile(r"seed|random.?state", re.IGNORECASE)
+"""Names of columns whose rows are independent trainings."""
 CROSS_VALIDATE = {"fit_time", "score_time"}
 """Columns of scikit-learn's ``cross_validate``."""
 NEW_WORD = re.compile(r"_|(?<=[a-z0-9])(?=[A-Z])")
@@ -196,7 +198,7 @@ def read_text(
         digits=digits,
         higher_is_better=metric.higher_is_better,
         reading=f"The column {column} is read {UNITS[unit]}; {better} is better."
-        + paired * bool(folds or "seed" not in pairs.casefold())
+        + paired * bool(folds or not SEED.search(pairs))
         + " Scores with predictions are the means of these." * bool(images),
     )
     results = results_of(f"test_{metric.name}", scores, images, files)
@@ -373,7 +375,7 @@ def _refuse_hidden_folds(
     variants = [cells[uses.index("variant")] for _, cells in body]
     pairs = header[uses.index("seed")]
     is_counted = all(WHOLE.fullmatch(cells[uses.index("seed")]) for _, cells in body)
-    if is_counted and "seed" not in pairs.casefold() and {*header} >= CROSS_VALIDATE:
+    if is_counted and not SEED.search(pairs) and {*header} >= CROSS_VALIDATE:
         raise InputError(
             f"{name}: fit_time and score_time are of cross_validate of scikit-learn, whose rows are"
             f" no independent trainings; call the column {printable(pairs)} fold if they are those"
