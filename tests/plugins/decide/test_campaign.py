@@ -26,6 +26,7 @@ from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.experiment.config import config_hash, load_experiment, parse_experiment
 from vitcli.runner.experiment.yaml_text import Document, dump
 from vitcli.runner.files import commit, commit_json, make_folder
+from vitcli.runner.report.report import render
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.events import Ended, TrialEvent
@@ -486,6 +487,7 @@ def test_earlier_comparisons_give_a_floor_and_lower_scores_may_be_better():
         idea = found.decide(idea, scores, ignore_message)
         assert (idea.verdict, idea.mean) == ("better", pytest.approx(0.975))
         found = found.with_idea(idea)
+    assert "above 0 is better" in render(report("night", found), "json")
 
 
 OWN = ["-s", "model.depth=3", "--against", "tiny.yaml", "--max-seeds", 5, "-j", 1, "--epochs", 1]

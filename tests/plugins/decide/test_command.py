@@ -38,7 +38,8 @@ def test_the_exit_code_says_the_answer(here, count, gains, words, code, verdict)
     found = document("decide", "--csv", write(pairs(count, gains)), *words, code=code)
     assert (found["verdict"], found["change"], found["against"]) == (verdict, "idea", "best")
     shown = vitcli("decide", "--csv", "r.csv", *words)[1]
-    assert ("above 0 is better" in shown) == ("--lower-is-better" in words)
+    for text in (shown, found["unit"]):
+        assert ("above 0 is better" in text) == ("--lower-is-better" in words)
     if found["interval"]:
         assert found["interval"][0] < found["difference"] < found["interval"][1]
 

@@ -48,3 +48,12 @@ def test_without_its_plugin_the_function_says_what_it_needs(monkeypatch):
     monkeypatch.setenv(plugin.VARIABLE, "no:table")
     monkeypatch.setattr(api, "FUNCTIONS", plugin.Registry(api.FUNCTIONS.field))
     assert "needs the plugin table, which is off" in refusal(vitcli.table, "results.csv")
+
+
+def test_folds_in_the_index_of_a_frame_are_no_seeds():
+    rows = ["fold,variant,seed,loss", *(f"{i},{v},{i + 5},{i}" for v in "ab" for i in range(3))]
+    texts = {True: "\n".join(rows), False: "\n".join(row.partition(",")[2] for row in rows)}
+    frame = SimpleNamespace(
+        index=SimpleNamespace(names=["fold"]), to_csv=lambda index: texts[index]
+    )
+    assert "the rows of a variant are folds" in refusal(vitcli.table, frame, score="loss")

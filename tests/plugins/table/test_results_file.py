@@ -213,10 +213,11 @@ def test_other_images_than_those_of_the_first_file_are_refused(trials, kind, las
 
 def test_missing_and_diverged_trials_are_those_of_a_study():
     text = "variant,seed,score,state\na,0,1,ok\na,1,2,ok\nb,0,nan,diverged\nb,2,3,finished\n"
-    text += "b,1,,Crashed\n"
+    text += "b,1,,Crashed\nb,3,,PRUNED\n"
     doc = document(text)
-    assert [t.state for t in doc.rows[0].trials] == ["finished", "finished", "missing"]
-    assert [t.state for t in doc.rows[1].trials] == ["diverged", "failed", "finished"]
+    assert [t.state for t in doc.rows[0].trials] == ["finished", "finished", "missing", "missing"]
+    states = ["diverged", "failed", "finished", "interrupted"]
+    assert [t.state for t in doc.rows[1].trials] == states
     assert cell(doc, "b", "difference [95 % CI]") == "no pair"
     assert compare(doc)[1].effect == "diverged"
 
@@ -270,6 +271,21 @@ def test_the_direction_is_that_of_the_whole_name_or_chosen(names, expected):
             assert document(text, unit="none").headline.higher_is_better == expected, name
 
 
+@pytest.mark.parametrize("column", ["metric", "Metric_name", ".metric"])
+def test_what_a_score_measures_may_stand_in_a_column(column):
+    def read(name, score="score", **choices):
+        text = with_column(column, [name] * 6).replace("seed,score", f"seed,{score}")
+        return document(text, score=score, **choices).headline
+
+    assert (read("val_loss").name, read("val_loss").higher_is_better) == ("loss", False)
+    assert read("bleu").higher_is_better
+    assert read("val_loss", "reward").name == "reward", "the name of the column itself is known"
+    with pytest.raises(ConfigError, match="a lower score better"):
+        read("euclidean")
+    chosen = read("euclidean", lower_is_better=True)
+    assert (chosen.name, chosen.higher_is_better) == ("score", False)
+
+
 @pytest.mark.parametrize("column", ["rmse", "metrics.rmse", "mse", "nll", "val/loss", "brier"])
 def test_a_negative_loss_may_be_a_negated_one_so_the_direction_is_asked(column):
     text = text_of([-0.1, -0.2, 0.3, -0.4, -0.5, 0.6], f"variant,seed,{column}")
@@ -291,6 +307,7 @@ MLFLOW = (
 WITH_INDEX = PLAIN.replace("a,", "7,a,").replace("b,", "8,b,")
 WITH_STATE = PLAIN.replace("\n", ",finished\n").replace("y,finished", "y,state")
 NOTE = "note (a, b, c, d, e)"
+SKLEARN = "variant,level_1,fit_time,score_time,test_score\na,0,1,1,1\na,1,1,1,1\n"
 ORDERED = "variant,seed,score,planned_order\na,0,1,{}\na,1,1,{}\nb,0,1,{}\nb,1,1,{}\n"
 BOTH = {"variant": "variant", "score": "accuracy"}
 
@@ -327,6 +344,7 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
 @pytest.mark.parametrize(
     ("text", "choices", "message"),
     [
+        (SKLEARN, {"seed": "level_1", "score": "test_score"}, "call the column level_1 fold"),
         ("varient,seed,score\na,0,1\n", {}, "--variant .*'varient'"),
         ("variant,score\na,1\n", {}, "--pairs"),
         ("seed,a,b\n0,0.8,0.9\n", {}, "one trial a row"),
@@ -335,6 +353,7 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         ("variant,seed,score\na,0,1e999\n", {}, "line 2: .*1e999"),
         (f"variant,seed,score\na,0,{'1' * 200_000}\n", {}, "line 2: not a row"),
         ('variant,seed,score\na,0,"810,000"\n', {}, "line 2: .*decimal point"),
+        ("variant;seed;acc\na;0;81,2\na;1;12. Mai\n", {}, "line 3: .*'12. Mai' is no number"),
         ("variant,seed,accuracy\na,0,0.8\nb,0,80\n", {}, "line 2: .*--unit percent"),
         (text_of([0.81, 0.83, 1, 81.5, 79, 84], "variant,seed,score"), {}, "percent.*--unit none"),
         (text_of([0.11, 0.12, 0.1, 9.9, 11, 10], "variant,seed,mape"), {}, "line 2: .*--unit none"),
@@ -438,7 +457,7 @@ def test_a_sign_between_thousands_is_not_taken_for_a_decimal_one(scores, delimit
 
 FOLDS = "kfold OuterFold foldId FoldNo foldnum cvIdx cvidx nestedCV LOSO cross_validation"
 FOLDS += " held_out heldout heldOutSubject left_out group_out SiteOut Partition"
-FOLDS += " test_subject testSite val_domain outer outer_loop"
+FOLDS += " test_subject testSite val_domain outer outer_loop LOPO lodoCV test_env target_domain"
 
 
 @pytest.mark.parametrize(
@@ -452,6 +471,7 @@ FOLDS += " test_subject testSite val_domain outer outer_loop"
         ("run", "fold_{}", None),
         ("run", "xval{}", None),
         ("site", "cv{}", None),
+        ("Resample", "Fold0{}", None),
         ("fold", "rep{0}_fold{0}", "repeated"),
         *(
             (name, "{}", "independent")
@@ -509,6 +529,9 @@ def test_a_column_whose_cells_are_folds_is_refused_beside_a_seed():
     cells = [f"fold {i} of 3" for i in range(3)]
     with pytest.raises(UserError, match="--pairs note"):
         document(with_column("note", cells))
+    names = [f"ViT-{variant}_fold{i}" for variant in (16, 32) for i in range(3)]
+    with pytest.raises(UserError, match="write the number of each fold into a column fold"):
+        document(with_column("Name", names))
     for name in ("drop_out", "slurm_partition", "best_epoch", "folder"):
         assert document(with_column(name, "123")).base_config == {}
 
@@ -521,6 +544,17 @@ def test_images_that_each_row_has_alone_are_refused_beside_a_seed(name):
         document(with_column(name, "123"))
     for cells in ("111", ("0.81", "0.82", "0.83"), ("81.5%", "82 %", "83%")):
         assert document(with_column(name, cells)).base_config == {}
+
+
+def test_what_pairs_trials_is_said_unless_it_is_a_seed():
+    for column in ("run", "patient"):
+        text = text_of(range(6), f"variant,{column},reward")
+        reading = document(text, seed=column).origin.reading
+        assert f"Each {column} counts as an independent training; call the column fold" in reading
+    for column in ("seed", "random_state"):
+        doc = document(SKLEARN.replace("level_1", column), seed=column, score="test_score")
+        assert not doc.folds, "each row is the mean of a cross-validation of its own"
+        assert "independent" not in doc.origin.reading
 
 
 NAMES = ("OpenFold", "Split-CIFAR", "cvlab1", "ImageNet", "CV")

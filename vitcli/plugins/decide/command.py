@@ -167,10 +167,8 @@ def report_decision(
     """End with the exit code of a verdict, which is no error."""
     from vitcli.plugins.decide.rule import unit_of
 
-    unit, digits = metric.difference_unit, metric.digits
-    difference = "not known yet"
-    if answer.pairs:
-        difference = f"{signed(answer.mean, digits)} {unit_of(metric)}"
+    unit, digits = unit_of(metric), metric.digits
+    difference = f"{signed(answer.mean, digits)} {unit}" if answer.pairs else "not known yet"
     report = Report(
         facts=[
             *facts_of(change=names[0], against=names[1], verdict=answer.verdict),

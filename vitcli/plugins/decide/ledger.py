@@ -237,6 +237,7 @@ def report(name: str, campaign: Campaign) -> Report:
         facts=[
             *facts_of(campaign=name, start=campaign.start.experiment, best=best),
             *facts_of(tried=tried, adopted=adopted, seconds=campaign.seconds),
+            *hidden(unit=rule.unit_of(campaign.metric)),
             *hidden(false_adoptions=campaign.false_adoptions),
         ],
         tables=[table(kind, getattr(campaign, kind), campaign) for kind in ("ideas", "claims")],

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 
 from vitcli.core.spec import Spec
 from vitcli.plugins.table.answers import are_right, read_images, results_of
-from vitcli.plugins.table.score import PREFIX, metric_of_column
+from vitcli.plugins.table.score import PREFIX, key_of, metric_of_column
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import sha256
 from vitcli.runner.report.tables import csv_text, delimiter_of, maybe_thousands, read_csv
@@ -27,18 +27,24 @@ if TYPE_CHECKING:
     from vitcli.api import ResultTable
 
 REQUIRED = ("variant", "seed", "score")
+METRIC_COLUMN = re.compile(r"\.?metric(.?name)?|measure|scorer|scoring", re.IGNORECASE)
+"""Name of a column that says what a column ``score`` measures."""
 NOT_SEEDS = re.compile(
     r"(?P<fold>(?<!scaf)(?<!mani)(?<!blind)(?<!\bun)(?<!\bre)fold(?!er|ed|ing|able)"
     r"|(?<![a-z])cv(?=(s|idx?|index|no?|num|number|run|rep)?\d*\b)|cross.?val|xval"
     r"|\bouter( (loop|idx?|index|no|num|number))? ?\d*$"
-    r"|leave.?one|\bloo(cv)?\b|\bloso\b|held.?out|left.?out|(?<!slurm )partition"
-    r"|\b(test|val|valid|validation) (subject|patient|participant|speaker|user|site|hospital|center"
-    r"|centre|scanner|domain|group)\b"
+    r"|leave.?one|\bloo(cv)?\b|\blo[sdphuv]o(cv)?\b|held.?out|left.?out|(?<!slurm )partition"
+    r"|\b(test|val|valid|validation|eval|unseen) (subject|patient|participant|speaker|user|site"
+    r"|hospital|center|centre|scanner|domain|group|envs?)\b|\btarget domain\b"
     r"|(?<![a-z])(?!(hold|drop|roll|fan|timed?|dim|std|log|read|print|check|fade) )[a-z]+ out\b)"
     r"|(?P<part>split|bootstrap|resampl|\bhold.?out|\bmccv\b|monte.?carlo)"
     r"|(epoch|step|iteration|\biter\b)"
 )
 """Words of names of columns, or of seeds, whose rows are no independent trainings."""
+SEED = re.compile(r"seed|random.?state", re.IGNORECASE)
+"""Names of columns whose rows are independent trainings."""
+CROSS_VALIDATE = {"fit_time", "score_time"}
+"""Columns of scikit-learn's ``cross_validate``."""
 NEW_WORD = re.compile(r"_|(?<=[a-z0-9])(?=[A-Z])")
 """Where a word of such a name begins."""
 UNIT_WORDS: dict[Literal["percent", "fraction"], re.Pattern[str]] = {
@@ -49,10 +55,11 @@ UNIT_WORDS: dict[Literal["percent", "fraction"], re.Pattern[str]] = {
 STATES = {
     **dict.fromkeys(("completed", "complete", "success", "succeeded", "done", "ok"), "finished"),
     **dict.fromkeys(("crashed", "error", "fail", "node_fail", "out_of_memory"), "failed"),
-    **dict.fromkeys(("killed", "preempting", "preempted", "cancelled", "timeout"), "interrupted"),
+    **dict.fromkeys(("killed", "preempting", "preempted", "pruned", "timeout"), "interrupted"),
+    **dict.fromkeys(("cancelled", "canceled", "stopped"), "interrupted"),
     **dict.fromkeys(("scheduled", "pending", "queued"), "missing"),
 }
-"""States of W&B, MLflow and Slurm that have another name here."""
+"""States of W&B, MLflow, Slurm and Optuna that have another name here."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d\d?)?", re.ASCII | re.IGNORECASE)
 WHOLE = re.compile(r"(-?\d{1,40})([.,]0+)?", re.ASCII)
 """A whole number, perhaps as pandas writes it beside empty cells."""
@@ -143,12 +150,16 @@ def read_text(
     seeds = sorted({*numbers.values()})
     finished = [row for row in trials.values() if row.state == "finished"]
     files = {row.place: row.predictions for row in finished if row.predictions and not folds}
-    metric = metric_of_column(column, lower_is_better=choices.lower_is_better)
+    measured = _measured(column, header, body)
+    is_known = measured == column or metric_of_column(measured)
+    metric = metric_of_column(
+        measured if is_known else column, lower_is_better=choices.lower_is_better
+    )
     which = (
         f"is a higher or a lower {printable(column)} better? Type --higher-is-better or"
         " --lower-is-better (lower_is_better in Python)"
     )
-    if metric is None:
+    if metric is None or (not is_known and choices.lower_is_better is None):
         raise ConfigError(which)
     texts = {row.place: row.score for row in finished}
     images = read_images(Path(name).parent, files)
@@ -164,6 +175,12 @@ def read_text(
     if is_doubtful and not any("%" in text for text in texts.values()):
         _refuse_fractions(column, scores)
     better = "higher" if metric.higher_is_better else "lower"
+    paired = (
+        f" Pairs: {quantity(folds, 'fold')} of one cross-validation, without predictions."
+        if folds
+        else f" Each {printable(pairs)} counts as an independent training; call the column fold if"
+        " it has the folds of one cross-validation."
+    )
     origin = Origin(
         file=Path(name).name,
         sha256=sha256(text.encode()),
@@ -172,8 +189,7 @@ def read_text(
         digits=digits,
         higher_is_better=metric.higher_is_better,
         reading=f"The column {column} is read {UNITS[unit]}; {better} is better."
-        + f" Pairs: {quantity(folds or 0, 'fold')} of one cross-validation, without predictions."
-        * bool(folds)
+        + paired * bool(folds or not SEED.search(pairs))
         + " Scores with predictions are the means of these." * bool(images),
     )
     results = results_of(f"test_{metric.name}", scores, images, files)
@@ -256,6 +272,13 @@ def _rows(
     return rows
 
 
+def _measured(column: str, header: Sequence[str], body: Sequence[tuple[str, list[str]]]) -> str:
+    """Return the name of what a column measures: of a ``score``, that in a column ``metric``."""
+    about = [i for i, head in enumerate(header) if METRIC_COLUMN.fullmatch(head)]
+    names = {cells[i] for i in about for _, cells in body} if key_of(column) == "score" else {""}
+    return names.pop() or column if len(names) == 1 else column
+
+
 def _trials(rows: Iterable[Row], numbers: Mapping[str, int]) -> dict[tuple[str, int], Row]:
     trials: dict[tuple[str, int], Row] = {}
     for row in rows:
@@ -292,7 +315,7 @@ def _folds(name: str, pairs: str, seeds: Mapping[str, int]) -> int | None:
     if not not_seeds["fold"]:
         raise ConfigError(
             f"{name}: each {printable(pairs)} is no independent training; keep one row a training,"
-            " and pair them by --pairs seed or --pairs fold"
+            " with a column seed or, for the folds of one cross-validation, a column fold"
         )
     is_repeated = (len(re.findall(r"\d+", text)) > 1 for text in texts)
     if repeated := next(compress(seeds, is_repeated), ""):
@@ -312,7 +335,8 @@ def _varying(column: str, seeds: Iterable[str]) -> list[str]:
 def _not_seeds(column: str, texts: Iterable[str]) -> re.Match[str] | None:
     matches = [NOT_SEEDS.search(NEW_WORD.sub(" ", text).casefold()) for text in (column, *texts)]
     # One name among others says nothing, such as that of a data set.
-    return matches[0] or (matches[1] if all(matches[1:]) else None)
+    inside = matches[1] if all(matches[1:]) else None
+    return inside if inside and inside["fold"] else matches[0] or inside
 
 
 def _may_be_seed(text: str) -> bool:
@@ -325,6 +349,14 @@ def _refuse_hidden_folds(
 ) -> None:
     """Refuse rows that another column calls folds: no seed says that they share training data."""
     variants = [cells[uses.index("variant")] for _, cells in body]
+    pairs = header[uses.index("seed")]
+    is_counted = all(WHOLE.fullmatch(cells[uses.index("seed")]) for _, cells in body)
+    if is_counted and not SEED.search(pairs) and {*header} >= CROSS_VALIDATE:
+        raise InputError(
+            f"{name}: fit_time and score_time are of cross_validate of scikit-learn, whose rows are"
+            f" no independent trainings; call the column {printable(pairs)} fold if they are those"
+            " of one cross-validation, or seed if each row is the mean of one"
+        )
     for i, column in enumerate(header):
         trials = [(variant, cells[i]) for variant, (_, cells) in zip(variants, body, strict=True)]
         folds = dict.fromkeys(fold for _, fold in trials if fold)
@@ -340,8 +372,10 @@ def _refuse_hidden_folds(
                 " choice of images, or remove the column if it holds no such choice"
             )
         if match and match["fold"]:
-            _folds(name, column, {fold: seed for seed, fold in enumerate(folds)})
-            advice = f"type --pairs {shlex.quote(column)}" if is_pair else ONE_REPETITION
+            advice = "write the number of each fold into a column fold"
+            if len(folds) < len(trials) or len({*variants}) == 1:  # not the names of runs
+                _folds(name, column, {fold: seed for seed, fold in enumerate(folds)})
+                advice = f"type --pairs {shlex.quote(column)}" if is_pair else ONE_REPETITION
             raise InputError(
                 f"{name}: by the column {printable(column)}, the rows of a variant are folds of a"
                 f" cross-validation; {advice}, or remove the column if it holds no folds"
@@ -390,7 +424,9 @@ def _scores(
     if chosen != "fraction" and {text[-1:] for text in texts.values()} == {"%"}:
         texts = {place: text.rstrip("%").rstrip() for place, text in texts.items()}
         chosen = chosen or "percent"
-    for place, text in texts.items():
+    # A cell that is no number at all, such as a date, is named before one with a decimal comma.
+    in_order = sorted(texts, key=lambda at: bool(NUMBER.fullmatch(texts[at].replace(",", "."))))
+    for place, text in ((at, texts[at]) for at in in_order):
         if not NUMBER.fullmatch(text) or len(text) > 40 or abs(Decimal(text)) > 1e39:
             raise InputError(
                 f"{place}: the score {shorten(printable(text), 40)!r} is no number with a decimal"
@@ -446,8 +482,9 @@ def table(
 
 
 def _frame_text(frame: Any, choices: Choices) -> str:
-    """Return a data frame as CSV, with its index where that has the variant or the seed."""
+    """Return a data frame as CSV, with its index where that has variants, seeds or folds."""
     wanted = {"variant", "seed", choices.variant, choices.seed} - {None}
-    names = getattr(getattr(frame, "index", None), "names", ())
-    text: str = frame.to_csv(index=not wanted.isdisjoint(names))
+    names = {*getattr(getattr(frame, "index", None), "names", ())} - {None}
+    has_folds = any(_not_seeds(str(name), [str(name)]) for name in names)
+    text: str = frame.to_csv(index=has_folds or not wanted.isdisjoint(names))
     return text

@@ -31,7 +31,7 @@ def metric_of_column(name: str, *, lower_is_better: bool | None = None) -> Metri
     It is a row of ``METRICS`` or a metric whose whole name is known. Any other name does not say
     which direction is better, so it is None unless ``lower_is_better`` says it.
     """
-    name, key = PREFIX.sub("", name), _key(name)
+    name, key = PREFIX.sub("", name), key_of(name)
     rows = {each.replace("_", ""): row for each, row in [*METRICS.items(), *NUMBERS.items()]}
     aliases = dict.fromkeys(("acc", "acc1", "top1", "top1acc", "top1accuracy"), ACCURACY)
     metric = rows.get(key) or aliases.get(key)
@@ -44,7 +44,7 @@ def metric_of_column(name: str, *, lower_is_better: bool | None = None) -> Metri
     return metric
 
 
-def _key(name: str) -> str:
+def key_of(name: str) -> str:
     """Return the words of a name that say what it measures; none if it has other signs."""
     name = PREFIX.sub("", name)
     if re.search(r"[^\w\s/.,@%()\[\]:-]|(?<!\w)-", name):  # -loss is no loss
