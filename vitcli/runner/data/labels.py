@@ -107,7 +107,7 @@ def notes_on_names(names: Sequence[str]) -> list[str]:
     for name in names:
         parts = SEVERAL.split(bare(name))
         is_list = len(parts) > 1 and (name.startswith("[") or {*parts} <= known)
-        if is_list or "|" in name:
+        if is_list or "|" in name or name.startswith("{"):
             notes.append(f"note: {printable(name)!r} is one class; a picture has one label")
             break
     return notes
