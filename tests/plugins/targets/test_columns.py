@@ -69,6 +69,8 @@ def test_a_target_is_a_number(table):
 
 BAD = {
     ("labels", '["a", 3]'): "line 3: labels '[\"a\", 3]' are no JSON list of names",
+    ("labels", '{"choices": ["a"]}'): 'line 3: labels \'{"choices": ["a"]}\' are no names',
+    ("labels", 'c("a", "b")'): 'line 3: labels \'c("a", "b")\' are no names; write |',
     ("labels", '["a"'): "line 3: labels '[\"a\"' are no JSON list",
     ("target", "old"): "line 3: the target 'old' is no finite number",
     ("target", "nan"): "line 3: the target 'nan' is no finite number",

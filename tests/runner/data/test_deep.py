@@ -251,6 +251,13 @@ def test_what_is_not_read_is_noted_with_the_field_to_type(content, fields, expec
             assert re.search(pattern, text)
 
 
+def test_pages_are_no_channels_if_files_have_other_numbers_of_them(tmp_path):
+    name = folder(tmp_path / "p", STACK)
+    next((tmp_path / "p").rglob("*.tif")).write_bytes(tiff(flat(1), flat(2)))
+    told = [text for text in notes(DataSpec(name=name)) if "10 pictures with up to 3; " in text]
+    assert [text[-11:] for text in told] == ["data.page=0"]
+
+
 RAMP = np.linspace(0, 1, 1024, dtype="f4")[None].repeat(64, 0)
 FINE = tiff(Image.fromarray(4 * np.arange(1024, dtype="u2").reshape(32, 32)))
 NARROW = tiff(Image.fromarray(30_000 + np.arange(256, dtype="u2").reshape(16, 16)))

@@ -138,7 +138,7 @@ def write_texts(prefix: str, root: Path, texts: list[str]) -> str:
         name = f"{text if prefix == 'imagefolder' else 'all'}/{row}.png"
         (root / "x" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "x" / name).write_bytes(file)
-        lines.append(f"{name},{text}")
+        lines.append(f'"{name}","{text}"' if "," in text else f"{name},{text}")
     (root / "x" / "x.csv").write_text("\n".join(lines))
     return f"imagefolder:{root / 'x'}" if prefix == "imagefolder" else f"csv:{root / 'x' / 'x.csv'}"
 
@@ -162,6 +162,11 @@ def write_texts(prefix: str, root: Path, texts: list[str]) -> str:
         (["t-shirt", "T\u2011shirt"], ["T\u2011shirt", "t-shirt"], "one name", 1),
         (["1", "1.0", "2"], ["1", "1.0", "2"], "one number", 0),
         (["1", "01"], ["01", "1"], "one number", 0),
+        (["10 %", "10%", "1 0"], ["1 0", "10 %", "10%"], "one name", 1),
+        (["1,5", "1.5", "15e-1"], ["1,5", "1.5", "15e-1"], "2 such pairs", 0),
+        (["1 1", "11", "1,000"], ["1 1", "1,000", "11"], "", 0),
+        (['{"kind": 1}', "a"], ["a", '{"kind": 1}'], "one label", 0),
+        (["?", "a"], ["?", "a"], "no label", 0),
         (["-1.0", "1"], ["-1.0", "1"], "no label", 0),
         (["-1", "1"], ["-1", "1"], "no label", 0),
         (["#N/A", "a"], ["#N/A", "a"], "no label", 0),

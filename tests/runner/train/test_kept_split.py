@@ -270,7 +270,8 @@ def to_splits(photos: Path) -> None:
             shutil.copy(path, place)
 
 
-CASES = ("folds", "test folder", "trained before", "no record", "no run", "same folder")
+NOT_KNOWN = ("no record", "no run", "no training")
+CASES = ("folds", "test folder", "trained before", "same folder", *NOT_KNOWN)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -281,6 +282,11 @@ def test_a_training_says_what_its_weights_learned_before(photos, case):
         words = ["-s", "data.folds=4", "-s", "data.val_split=0"]
     elif case in ("no record", "same folder"):
         Path("runs/old/split.json").unlink()
+    elif case == "no training":
+        first, new = "imported", photos
+        said(0, "export", "old", "--format", "safetensors", "-o", "old.safetensors")
+        where = f"data.name=imagefolder:{photos}"
+        said(0, "import", "old.safetensors", "tiny.yaml", "--name", first, "-s", where)
     elif case == "no run":
         first = "between"
         words = ["--data", "shapes", "--init", "old", "--name", first]
@@ -293,7 +299,7 @@ def test_a_training_says_what_its_weights_learned_before(photos, case):
     if case == "trained before":  # the run between has not seen the pictures of the test folder
         train("split/train", first := "between", "--init", "old")
     talk = train(str(new), "new", "--init", first, *words)
-    expected = "does not say which pictures it learned from" if case.startswith("no ") else ""
+    expected = "does not say which pictures it learned from" if case in NOT_KNOWN else ""
     if case in ("folds", "test folder", "trained before"):
         spec = DataSpec(name=f"imagefolder:{new}", folds=4 if case == "folds" else None)
         data = load_data(spec, seed=0)

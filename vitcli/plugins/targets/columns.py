@@ -17,6 +17,8 @@ from vitcli.runner.text import did_you_mean, printable
 
 WORD = re.compile(r"[^,/\s(){}'\"]+")
 """A label in a list whose signs are not ``;`` or ``|``."""
+OBJECT = re.compile(r"\{.*:|\{\s*\}|(c|character)\(", re.DOTALL)
+"""How a JSON object begins, or a vector of R."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
@@ -69,6 +71,8 @@ def joined(label: str, names: Container[str]) -> list[str]:
 
 
 def labels_in(at: str, text: str) -> list[str]:
+    if OBJECT.match(text):
+        raise InputError(f"{at}: labels {printable(text)!r} are no names; write | between names")
     if not text.startswith("["):
         return [label for label in map(same_class, re.split("[;|]", text)) if label]
     try:

@@ -187,6 +187,8 @@ def notes_on(seen: Seen, *, some_dark: bool = True) -> dict[str, dict[str, Any]]
     numbers: dict[str, list[float]] = {}
     for kind, number, *_ in seen:
         numbers.setdefault(kind, []).append(number)
+    if len({*numbers.get("pages", ())}) > 1:  # a stack of channels has the same in each file
+        numbers["colours"] = numbers.get("colours", []) + numbers.pop("pages")
     most = {kind: int(max(row)) for kind, row in numbers.items()}
     notes: dict[str, dict[str, Any]] = {}
     for kind, text in NOTES.items():

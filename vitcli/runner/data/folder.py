@@ -2,6 +2,7 @@
 
 import mimetypes
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
@@ -33,15 +34,15 @@ SIDE_FOLDERS = (
 """
 MOST_KINDS = 8
 """Number of suffixes that a note names."""
-BUNDLES = (".lrdata", ".lrlibrary", ".photoslibrary")
+BUNDLES = (".lrdata", ".lrlibrary", ".photoslibrary", ".photolibrary", ".aplibrary")
 """Suffixes of folders in which programs keep previews."""
 TYPES = mimetypes.MimeTypes()
 """The types of suffixes that Python knows by itself, the same on each machine."""
 OTHERS = (
     *(".npy", ".npz", ".pt", ".pth", ".safetensors"),
     *(".svg", ".yaml", ".yml", ".jsonl", ".log", ".ini", ".db", ".lnk", ".url", ".gpx", ".roi"),
-    *(".aae", ".xmp", ".thm", ".lrv", ".mts", ".m2ts", ".m4v", ".3gp", ".insv"),
-    *(".lrcat", ".dop", ".pp3", ".cos", ".cop", ".on1", ".nksc", ".arp", ".ithmb"),
+    *(".aae", ".xmp", ".thm", ".lrv", ".mts", ".m2ts", ".m4v", ".3gp", ".insv", ".mp", ".mp~2"),
+    *(".lrcat", ".dop", ".pp3", ".cos", ".cop", ".cot", ".on1", ".nksc", ".arp", ".ithmb"),
     *(".jgw", ".pgw", ".tfw", ".wld", ".prj", ".ovr", ".shp", ".shx", ".dbf", ".cpg", ".gpkg"),
     *(".xlsx", ".xlsm", ".docx", ".pptx", ".ods", ".odt", ".numbers"),
 )
@@ -53,6 +54,11 @@ SOFTWARE = "vitcli attn-map"
 TRAIN, TEST, VAL = SPLITS["train"], SPLITS["test"], ("val", "valid", "validation")
 HELD_OUT = (*TEST, *VAL)
 """Names of the test set, the preferred ones first; capital letters do not matter."""
+LIKE_SPLITS = [
+    re.compile(rf"(^|[\W_])({words})", re.IGNORECASE)
+    for words in ("train", "test|valid|val(?![a-z])")
+]
+"""What is in names such as ``seg_train`` and ``test_set``, of folders with class folders."""
 EXPECTED = "expected: PATH/train/<class>/*, PATH/test/<class>/* (or val), or PATH/<class>/*"
 
 
@@ -194,10 +200,15 @@ def _classes(folder: Path, notes: list[str]) -> dict[str, list[str]]:
         what = "beside the class folders" if any(classes.values()) else "without a class folder"
         notes.append(f"{printable(folder)}: ignored {quantity(loose, 'picture')} {what}")
     classes = {name: files for name, files in classes.items() if files}
-    places = (
-        (path, os.path.relpath(path, folder).split(os.sep)) for path in chain(*classes.values())
-    )
-    if inside := Counter(os.path.join(*parts[:2]) for _, parts in places if len(parts) > 2):
+    places = [os.path.relpath(path, folder).split(os.sep) for path in chain(*classes.values())]
+    if inside := Counter(os.path.join(*parts[:2]) for parts in places if len(parts) > 2):
+        outer = {parts[0] for parts in places} - {parts[0] for parts in places if len(parts) == 2}
+        like = [next(filter(kind.search, sorted(outer)), "") for kind in LIKE_SPLITS]
+        if all(like):
+            raise InputError(
+                f"{printable(folder)}: {printable(' and '.join(like))} look like splits, not"
+                f" classes; name them train and test; {EXPECTED}"
+            )
         if split := [name for name in inside if Path(name).name.casefold() in (*TRAIN, *HELD_OUT)]:
             raise InputError(
                 f"{printable(folder / split[0])} looks like a split inside a class; {EXPECTED}"

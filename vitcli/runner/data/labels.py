@@ -19,11 +19,16 @@ IN_A_NAME = f"[{INVISIBLE}\u034f\ufe00-\ufe0f]"
 MOST_TEXT = 400_000
 """Largest number of characters of all names as JSON, so that a run's config.yaml can be read."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
+WRITTEN = re.compile(r"[+-]?(\d+\.?\d*|\d+,\d{1,2}|\.\d+)(e[+-]?\d{1,3})?", re.IGNORECASE)
+"""The same as spreadsheets write it: with a decimal comma, or an exponent."""
+INNER_BLANKS = r"(?<!\d) | (?!\d)"
+"""Pattern of a blank that no two numbers are parted by."""
 SAME = str.maketrans(
     "\u0130\u0131\u2018\u2019\u02bc\u00b4`\u2010\u2011\u2013\u2014\u2212_", "ii'''''----- "
 )
 """Turkish letters i, apostrophes, hyphens and underscores, each as the one that stands for all."""
-NO_LABEL = ("-1", "nan", "null", "none", "na", "n/a", "<na>", "#n/a", "#nv", "#n/d", "#null!")
+NO_GROUP = ("nan", "null", "none", "na", "n/a", "<na>", "#n/a", "#nv", "#n/d", "#null!")
+NO_LABEL = ("-1", "?", *NO_GROUP)
 """What programs write for a picture without a label, in small letters."""
 SEVERAL = re.compile(r"['\"\s]*[|;,]['\"\s]*")
 """What programs write between several labels of a picture."""
@@ -48,7 +53,7 @@ def same_group(group: str) -> str:
     A column of whole numbers with a gap becomes one of floats, such as ``5.0``.
     """
     written = re.sub(r"^(\d+)\.0+$", r"\1", same_class(group))
-    return "" if written.casefold() in NO_LABEL[1:] else written
+    return "" if written.casefold() in NO_GROUP else written
 
 
 def without_blanks(labels: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
@@ -90,7 +95,7 @@ def names_alike(names: Sequence[str]) -> Pairs:
     """Return classes whose names differ only in capitals, width, blanks or signs like a hyphen."""
     seen = [re.sub(IN_A_NAME, "", composed(name)).translate(SAME) for name in names]
     folded = [unicodedata.normalize("NFKC", name).casefold() for name in seen]
-    return _same(names, [" ".join(name.split()) for name in folded])
+    return _same(names, [re.sub(INNER_BLANKS, "", " ".join(name.split())) for name in folded])
 
 
 def bare(name: str) -> str:
@@ -107,14 +112,16 @@ def notes_on_names(names: Sequence[str]) -> list[str]:
     for name in names:
         parts = SEVERAL.split(bare(name))
         is_list = len(parts) > 1 and (name.startswith("[") or {*parts} <= known)
-        if is_list or "|" in name:
+        if is_list or "|" in name or name.startswith("{"):
             notes.append(f"note: {printable(name)!r} is one class; a picture has one label")
             break
     return notes
 
 
 def notes_on_pairs(names: Sequence[str], several: str, one: str) -> list[str]:
-    numbers = [Decimal(name) if NUMBER.fullmatch(name) else name for name in names]
+    numbers = [
+        Decimal(name.replace(",", ".")) if WRITTEN.fullmatch(name) else name for name in names
+    ]
     kinds = {"look like one name": names_alike(names), "are one number": _same(names, numbers)}
     return [
         f"note: the {several} {printable(a)!r} and {printable(b)!r} {what}; if they are one"

@@ -89,9 +89,11 @@ def describe_seen(source: RunDir, spec: ExperimentSpec, data: DataSet) -> list[s
             break
         record = read_record(run) if run else None
         is_own = record and own_path(record.data or "")
-        if data.contents and (record is None or (is_own and record.data_hash != data.data_hash)):
+        is_other = is_own and record.data_hash != data.data_hash
+        if data.contents and (record is None or record.imported or is_other):
             old = f"an earlier version trained {run.name}" if run else ""
             reason = old or "something that it started from cannot be read"
+            reason = "its weights were imported" if record and record.imported else reason
             return [
                 f"does not say which pictures it learned from, because {reason}; if test pictures"
                 " are among them, the test accuracy will be too high"
