@@ -9,7 +9,7 @@ from typing import Any
 from vitcli.core.metric import metric_of
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.task import TaskRow
-from vitcli.runner.experiment.config import flatten
+from vitcli.runner.experiment.config import base_spec, flatten
 from vitcli.runner.experiment.diff import (
     DATA_FIELDS,
     TEACHER_WEIGHTS,
@@ -18,7 +18,6 @@ from vitcli.runner.experiment.diff import (
     differences,
     with_data_defaults,
 )
-from vitcli.runner.experiment.listing import base_spec
 from vitcli.runner.experiment.problems import field_names
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.files import readable_json
