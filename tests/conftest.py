@@ -170,9 +170,9 @@ def here(tmp_path, its_cache, request, monkeypatch) -> Path:
 def native_machine(here, tmp_path_factory, monkeypatch) -> None:
     """A machine with the native backend: a CPU with AMX, or one on which AMX is emulated."""
     from tests.core.ops import emulation
-    from vitcli.runner.machine.device import has_amx
+    from vitcli.runner.machine.device import this_processor
 
-    if has_amx():
+    if this_processor().amx:
         return
     if reason := emulation.why_not():
         pytest.skip(f"the native backend: no AMX, and no emulation ({reason})")

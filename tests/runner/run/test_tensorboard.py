@@ -133,11 +133,12 @@ def test_the_settings_of_a_trial_are_those_that_its_study_varies(here):
     study = write_study(f"base: quickstart\nseeds: [0, 1]\nvariants: {variants}\n")
     run = make_run(1, folder=ROOT / "deep/seed1", meta={"variant": "deep"})
     write_plan(plan_study(study, ROOT, ()), Options())
-    found = compared_settings(read_record(run))
+    known = run, run.spec(), read_record(run).meta
+    found = compared_settings(*known)
     settings = {name: found[name] for name in found.keys() - {"experiment", "data.name"}}
     varied = {"model.depth": 2, "model.embed_dim": 64}
     assert settings == {"variant": "deep", "seed": 1} | varied
     plan = read_plan(ROOT)
     plan["trials"]["deep/seed1"]["setting"] = {"optim.lr": 0.5}  # of a search
     commit_json(ROOT / "plan.json", plan)
-    assert compared_settings(read_record(run))["optim.lr"] == 0.5
+    assert compared_settings(*known)["optim.lr"] == 0.5

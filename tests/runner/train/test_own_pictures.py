@@ -172,7 +172,8 @@ def test_pictures_that_the_patches_do_not_divide_are_resized_with_a_note(few, pi
     assert costs.spec == spec
     assert spec.model.img_size == spec.data.resize == (40, 48)
     assert not trains(train, few), "the same experiment is finished"
-    differing = differing_fields(read_record(run), {"tiny": load_experiment(str(few)).spec})
+    base = {"tiny": load_experiment(str(few)).spec}
+    differing = differing_fields("tiny", spec, read_record(run).meta, base)
     assert "data.resize" not in differing
     measured = evaluate_run("run")
     assert (measured.num_images, measured.notes) == (24, [])

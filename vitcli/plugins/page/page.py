@@ -130,7 +130,8 @@ def kind_of(run: RunRecord) -> str:
 
 def describe_run(run: RunRecord, references: dict[str, Config], split: str) -> dict[str, Any]:
     shown = "val" if split == "test" and run.is_validation else split
-    settings = run.changed(settings=differing_fields(run, references)).shown_settings
+    differing = differing_fields(run.experiment, run.known_config, run.meta, references)
+    settings = run.changed(settings=differing).shown_settings
     return {
         "state": run.state,
         "no_curve": printable(run.why_no_curve),

@@ -158,6 +158,23 @@ def load_experiment(
     return Experiment(path.stem, changed, path, is_changed, note=note, typed=frozenset(changes))
 
 
+def base_spec(name: str) -> ExperimentSpec | None:
+    """Return the spec of a named experiment, or the base of a named study.
+
+    The file is searched as ``find_experiment`` does, then in the working folder. None if there is
+    no such file, or if it is wrong.
+    """
+    for file in (name, f"{name}.yaml"):
+        try:
+            path = find_experiment(file)
+            fields, documents = merge_with_bases(path)
+            kept = {key: fields[key] for key in fields if key in ExperimentSpec.model_fields}
+            return parse_experiment(kept, documents[0], is_stored=True)
+        except (ConfigError, OSError, ValueError):  # a name may come from a damaged file
+            continue
+    return None
+
+
 def merge_with_bases(
     path: Path, document: Document | None = None
 ) -> tuple[dict[str, Any], list[Document]]:

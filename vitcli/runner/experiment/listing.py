@@ -10,7 +10,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.plugin import load_target
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import yaml_text
-from vitcli.runner.experiment.config import find_experiment, merge_with_bases, parse_experiment
+from vitcli.runner.experiment.config import find_experiment, merge_with_bases
 from vitcli.runner.experiment.kinds import FILE_KINDS, kind_of
 from vitcli.runner.files import commit
 
@@ -41,23 +41,6 @@ def name_of_kind(path: Path) -> str:
     fields, _ = merge_with_bases(path)
     kind = kind_of(fields, path)
     return kind.name if kind else "experiment"
-
-
-def base_spec(name: str) -> ExperimentSpec | None:
-    """Return the spec of a named experiment, or the base of a named study.
-
-    The file is searched as ``find_experiment`` does, then in the working folder. None if there is
-    no such file, or if it is wrong.
-    """
-    for file in (name, f"{name}.yaml"):
-        try:
-            path = find_experiment(file)
-            fields, documents = merge_with_bases(path)
-            kept = {key: fields[key] for key in fields if key in ExperimentSpec.model_fields}
-            return parse_experiment(kept, documents[0], is_stored=True)
-        except (ConfigError, OSError, ValueError):  # a name may come from a damaged file
-            continue
-    return None
 
 
 def read_text(name: str) -> str:

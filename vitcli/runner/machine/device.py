@@ -75,14 +75,9 @@ def cpu_kind() -> str:
     if platform.machine() in ("aarch64", "arm64"):
         return "neon"
     kind = torch.backends.cpu.get_cpu_capability().lower()
-    if kind == "avx512" and has_amx():
+    if kind == "avx512" and platform.system() == "Linux" and this_processor().amx:
         return "amx"
     return kind if kind in ("avx512", "avx2") else "other"
-
-
-def has_amx() -> bool:
-    check = getattr(torch.cpu, "_is_amx_tile_supported", bool)
-    return platform.system() == "Linux" and platform.machine() == "x86_64" and bool(check())
 
 
 def cpu_limits() -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from vitcli.core.metric import metric_of
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.task import TaskRow
-from vitcli.runner.experiment.config import flatten
+from vitcli.runner.experiment.config import base_spec, flatten
 from vitcli.runner.experiment.diff import (
     DATA_FIELDS,
     TEACHER_WEIGHTS,
@@ -18,10 +18,10 @@ from vitcli.runner.experiment.diff import (
     differences,
     with_data_defaults,
 )
-from vitcli.runner.experiment.listing import base_spec
 from vitcli.runner.experiment.problems import field_names
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.files import readable_json
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.run.split import read_sides
 from vitcli.runner.text import quantity
@@ -89,20 +89,21 @@ HIDDEN = ("seed", "data.name", "code", TEACHER_WEIGHTS)
 """Fields that a list of runs shows anyway, or that follow from others."""
 
 
-def differing_fields(run: RunRecord, references: dict[str, Config]) -> dict[str, Any]:
+def differing_fields(
+    name: str | None, config: Config | None, meta: dict[str, Any], references: dict[str, Config]
+) -> dict[str, Any]:
     """Return the fields in which a run differs from its experiment: dotted field -> value.
 
     ``references`` holds the configuration that each experiment's runs are compared with. A missing
     one is added: the experiment's file, or the first run if there is no such file.
     """
-    config, name = run.known_config, run.experiment
     if config is None or name is None:
         return {}
     if name not in references:
         references[name] = base_spec(name) or config
     base = references[name]
     if isinstance(base, ExperimentSpec) and isinstance(config, ExperimentSpec):
-        found = differences(with_data_defaults(base, config, run.meta), config)
+        found = differences(with_data_defaults(base, config, meta), config)
         ours, theirs = type(config.model).model_fields, type(base.model).model_fields
         foreign = {f"model.{name}" for name in theirs.keys() - ours.keys()}
     else:
@@ -116,24 +117,21 @@ def differing_fields(run: RunRecord, references: dict[str, Config]) -> dict[str,
     }
 
 
-def compared_settings(run: RunRecord) -> dict[str, Any]:
+def compared_settings(run: RunDir, spec: ExperimentSpec, meta: dict[str, Any]) -> dict[str, Any]:
     """Return the settings by which runs are compared: dotted field -> value.
 
     They are the names of experiment and variant, the data set, the seed, and each field that
     differs from the experiment, or between the trials of a study.
     """
-    settings = {
-        "experiment": run.experiment,
-        "variant": run.variant,
-        "data.name": run.data,
-        "seed": run.seed,
-    }
-    return settings | (varying_fields(run) if run.variant else differing_fields(run, {}))
+    name, variant = meta.get("experiment"), meta.get("variant")
+    others = varying_fields(run) if variant else differing_fields(name, spec, meta, {})
+    known = {"experiment": name, "variant": variant, "data.name": spec.data.name, "seed": spec.seed}
+    return known | others
 
 
-def varying_fields(run: RunRecord) -> dict[str, Any]:
+def varying_fields(run: RunDir) -> dict[str, Any]:
     """Return the fields of a trial that the plan of its study varies: dotted field -> value."""
-    path = run.folder.path.resolve()
+    path = run.path.resolve()
     for root in path.parents[:3]:
         with suppress(KeyError, TypeError, AttributeError, ValueError):  # no plan, or another one
             trials = readable_json(root / "plan.json")["trials"]

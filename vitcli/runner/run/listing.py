@@ -48,7 +48,7 @@ def list_records(folder: Path | None = None) -> list[RunRecord]:
     return [
         record.changed(
             settings={f"code.{name}": sha[:8] for name, sha in code.items() if count[name] > 1}
-            | differing_fields(record, references)
+            | differing_fields(record.experiment, record.known_config, record.meta, references)
         )
         for record, code in zip(records, codes, strict=True)
     ]

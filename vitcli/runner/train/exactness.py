@@ -59,10 +59,10 @@ def numerical_environment(training: Training) -> dict[str, Any]:
     }
 
 
-def is_exact(record: RunRecord, device: torch.device) -> bool:
-    """Return whether the run has the bits of every uninterrupted run with its configuration."""
+def is_exact(meta: Mapping[str, Any], device: torch.device) -> bool:
+    """Return whether a run has the bits of every uninterrupted run with its configuration."""
     repeats = device.type == "cpu" or torch.are_deterministic_algorithms_enabled()
-    return repeats and not record.inexact
+    return repeats and not meta.get("inexact")
 
 
 def checkpoint_state(training: Training) -> dict[str, Any]:

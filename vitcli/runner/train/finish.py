@@ -59,7 +59,7 @@ def write_result(trainer: Trainer) -> None:
         result = build_result(trainer, batch, outputs, measured)
     if not is_whole:
         epochs = trainer.spec.train.epochs
-        about = {name: trainer.record.meta.get(name) for name in ABOUT}
+        about = {name: trainer.meta.get(name) for name in ABOUT}
         reached = about | result | {"epochs_planned": epochs}
         reason = f"stopped after {trainer.last_epoch} of {quantity(epochs, 'epoch')}"
         run.set_status("interrupted", trainer.step, reason, reached)
@@ -138,7 +138,6 @@ def build_result(
     with without_memory(spec):
         operations = count_operations(spec, batch, training.module)
     flops, taught = operations.of_steps(taken, len(trainer.data.train))
-    record = trainer.record
     return {
         **{name if name in bare else f"test_{name}": n for name, n in measured.items()},
         f"val_{headline}": last.get(f"val_{headline}"),
@@ -151,8 +150,8 @@ def build_result(
         "forward_flops": operations.forward,
         "train_flops": flops,
         **({"teacher_flops": taught} if taught else {}),
-        **describe_cost(record.pretrained, "pretrain"),
-        **describe_cost(record.teacher, "teacher_train"),
+        **describe_cost(trainer.meta.get("pretrained"), "pretrain"),
+        **describe_cost(trainer.meta.get("teacher"), "teacher_train"),
         "epochs": trainer.step // training.steps_per_epoch,
         "steps": trainer.step,
         **({"stopped_at": trainer.stopped_at} if trainer.stopped_at else {}),
@@ -160,7 +159,7 @@ def build_result(
         "train_seconds": trainer.wall_seconds,
         "precision": training.precision,
         "kernels": training.kernels,
-        "exact": is_exact(record, training.device),
+        "exact": is_exact(trainer.meta, training.device),
         "num_test": len(next(iter(outputs.values()), ())),
         **({"warning": problem} if (problem := last_problem(trainer)) else {}),
     }

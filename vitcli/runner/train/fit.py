@@ -136,7 +136,7 @@ def saved_epochs(training: Training, folder: Path, on_message: Listener) -> Iter
     if spec.code:  # it may fail there
         with settings(training), without_memory(spec):
             count_operations(spec, next(training.batches(0)))
-    with open_run(plan), Trainer(plan, run, (TensorBoard(),)) as trainer:
+    with open_run(plan) as meta, Trainer(plan, meta, (TensorBoard(),)) as trainer:
         trainer.begin()
         while trainer.epoch < trainer.last_epoch:
             training.module.train()

@@ -121,7 +121,7 @@ class TensorBoard(Hook):
     _board: "Board | None" = None
 
     def on_start(self, trainer: Trainer) -> None:
-        self._settings = compared_settings(trainer.record)
+        self._settings = compared_settings(trainer.run, trainer.spec, trainer.meta)
 
     def on_epoch(self, trainer: Trainer, record: dict[str, Any]) -> None:
         if self._board is None:

@@ -96,7 +96,7 @@ def build_report(plan: Plan, step: Step, first: int, rows: list[dict[str, Any]])
             *(number(name, value.item()) for name, value in step.scalars.items()),
             Fact("lr", step.lr, label="learning rate"),
             Fact("first_not_finite", bad and place, label="first not finite", text=place),
-            Fact("exact", is_exact(record, plan.training.device) and not plan.inexact),
+            Fact("exact", is_exact(record.meta, plan.training.device) and not plan.inexact),
         ],
         tables=[
             DataTable(

@@ -47,7 +47,7 @@ def train(experiment: Experiment, request: Request, hooks: tuple[Hook, ...] = ()
         if plan.pretraining:
             pretrain(plan.pretraining, plan)
             plan = prepare(experiment, request)
-        with open_run(plan) as run, Trainer(plan, run, hooks_of(plan, hooks)) as trainer:
+        with open_run(plan) as meta, Trainer(plan, meta, hooks_of(plan, hooks)) as trainer:
             trainer.resume()
             files = ", ".join(sorted(plan.spec.code))
             with unchanged(files) if files else nullcontext(trainer.check_torch) as check:
@@ -57,11 +57,14 @@ def train(experiment: Experiment, request: Request, hooks: tuple[Hook, ...] = ()
 
 
 @contextmanager
-def open_run(plan: Plan) -> Iterator[RunDir]:
-    """Lock the run folder, and write config.yaml, meta.json and status.json, in this order."""
+def open_run(plan: Plan) -> Iterator[dict[str, Any]]:
+    """Lock the run folder, and write config.yaml, meta.json and status.json, in this order.
+
+    Yield the content of meta.json; nothing on the ranks that do not write.
+    """
     run, before = plan.run, plan.before
     if ranks.own_rank():  # rank 0 writes
-        yield run
+        yield {}
         return
     make_output_folder(run.path)
     with run.lock():
@@ -78,7 +81,7 @@ def open_run(plan: Plan) -> Iterator[RunDir]:
             commit(plan.run.path / SPLIT, plan.split)
         run.set_meta(meta)
         run.set_status("running", plan.checkpoint.step if plan.checkpoint else 0)
-        yield run
+        yield meta
 
 
 def describe(plan: Plan) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cached_property
 from itertools import chain
 from typing import Any, Self
 
@@ -18,8 +17,7 @@ from vitcli.runner.experiment import own_code
 from vitcli.runner.machine.device import arithmetic
 from vitcli.runner.machine.resources import as_resource_error
 from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
-from vitcli.runner.run.folder import RunDir, steps
-from vitcli.runner.run.record import RunRecord, read_record
+from vitcli.runner.run.folder import steps
 from vitcli.runner.train.contract import undrawn
 from vitcli.runner.train.exactness import checkpoint_state, refuse_unfit
 from vitcli.runner.train.prepare import Plan
@@ -69,9 +67,11 @@ class Trainer:
     Of several ranks, rank 0 measures and writes, while the others only take their steps.
     """
 
-    def __init__(self, plan: Plan, run: RunDir, hooks: Sequence[Hook] = ()) -> None:
+    def __init__(self, plan: Plan, meta: dict[str, Any], hooks: Sequence[Hook] = ()) -> None:
         self.plan = plan
-        self.run = run
+        self.run = plan.run
+        self.meta = meta
+        """The content of meta.json."""
         self.hooks = hooks
         self.request = plan.request
         self.training = plan.training
@@ -101,11 +101,6 @@ class Trainer:
     @property
     def step(self) -> int:
         return self.training.step
-
-    @cached_property
-    def record(self) -> RunRecord:
-        """What the run's files said at the start; its meta.json stays the same."""
-        return read_record(self.run, self.spec)
 
     def __enter__(self) -> Self:
         return self
