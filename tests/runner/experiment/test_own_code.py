@@ -105,6 +105,10 @@ def test_the_pre_training_of_a_run_may_have_own_parts(tiny):
 
 
 def test_code_is_trusted_or_named_again(downloaded, tiny):
+    for hidden in ("._parts.py", ".ipynb_checkpoints/parts-checkpoint.py"):  # of macOS, of Jupyter
+        (file := downloaded / "code/far/inside" / hidden).parent.mkdir(exist_ok=True)
+        file.write_bytes(b"\0\5\26\7")
+    vitcli("runs verify own")
     vitcli("eval own --code runs/own/code/far")
     write_package("far", EDITED)
     assert "differs from the far/ of the" in vitcli("eval own --code far/", 2)

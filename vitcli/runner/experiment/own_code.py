@@ -118,7 +118,7 @@ plugin.guard = unchanged
 
 def read(path: Path) -> Code:
     is_package = (path / INIT).is_file()
-    files = sorted(path.rglob("*.py")) if is_package else [path]
+    files = plugin.python_files(path) if is_package else [path]
     try:
         if not (path.stem.isidentifier() and path.suffix == ("" if is_package else ".py")):
             raise OwnCodeError(
