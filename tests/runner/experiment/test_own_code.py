@@ -89,6 +89,21 @@ def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded):
     assert not downloaded.exists()
 
 
+def test_a_training_that_is_killed_while_its_code_is_copied_continues(tiny, monkeypatch):
+    def die(path: Path, content: bytes) -> None:
+        path.write_bytes(content)
+        raise KeyboardInterrupt
+
+    write_package("far", EVERY)
+    words = f"train {tiny} --code far/ -s model.attention=Uniform --epochs 1 --name own"
+    with monkeypatch.context() as patch:
+        patch.setattr(own_code, "commit", die)
+        vitcli(words, 130)
+    assert len([*Path("runs/own/code").rglob("*.py")]) == 1
+    vitcli("train --resume own --code far/")
+    vitcli("runs verify own")
+
+
 def test_the_pre_training_of_a_run_may_have_own_parts(tiny):
     Path("own.py").write_text(EVERY)
     few = "train: {epochs: 1, limit_batches: 1, batch_size: 16}"
