@@ -22,6 +22,8 @@ def test_min_accuracy_is_exit_6(run):
             Path("p.npz").write_text(content)
         said(code, "eval", run, "--min-accuracy", 0.0, "--predictions", "p.npz")
     assert Path("p.npz").is_file()
+    own = Path(run, "predictions.npz")
+    assert str(own) in said(2, "eval", run, "--split", "train", "--predictions", own)
     assert document(run)["test_accuracy"] < 1
     said(6, "eval", run, "--min-accuracy", 1.0)
 

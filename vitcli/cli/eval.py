@@ -61,7 +61,10 @@ def evaluate(
     answer = next(filter(None, [way(run, common) for _, _, way in last]), None)
     if answer is None:
         from vitcli.runner.evaluate.scores import evaluate_run
+        from vitcli.runner.run.folder import FILES, RunDir
 
+        if predictions and predictions.name in FILES and RunDir(predictions.parent).exists:
+            raise ConfigError(f"{predictions} is a file of a run itself; choose another name")
         if predictions:
             require_replaceable(predictions, "predictions file", rb"(logits|masked_mse)\.npy")
         measured = evaluate_run(run, tta=tta, predictions=predictions, on_message=say, **common)
