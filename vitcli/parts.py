@@ -263,8 +263,8 @@ def optimizer(
         taken = [p for p in [*parameters_of(build).values()][2:] if p.name in fields]
         given = tuple(p.name for p in taken if p.name != "weight_decay")
         defaults = {p.name: p.default for p in taken if p.default is not p.empty}
-        build = partial(own_optimizer, build, given)
-        return {"build": build, "options": {}, "defaults": defaults}
+        made = partial(own_optimizer, build, given)
+        return {"build": made, "options": {}, "defaults": defaults}
 
     row = OptimizerRow
     return _slot(OPTIMIZERS, row, build, name, about, 2, fields, facts, state_copies=state_copies)
