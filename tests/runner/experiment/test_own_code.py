@@ -83,6 +83,7 @@ def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded):
     for copy in downloaded.glob("code/**/*.py"):  # as git does on Windows
         copy.write_bytes(copy.read_bytes().replace(b"\n", b"\r\n"))
     vitcli("runs verify own")
+    vitcli("train --resume own --trust-code")
     vitcli("predict own photo.jpg --code runs/own/code/far")
     assert Path("canary").exists()
     vitcli("runs rm own --yes")
