@@ -838,6 +838,14 @@ def test_options_belong_to_the_configuration_and_reach_the_parts(tiny):
     assert lr_factor(5, schedule=schedule, warmup_steps=0, num_steps=10) == 1
 
 
+def test_a_default_of_an_own_optimiser_that_the_experiment_replaces_is_named(tiny):
+    lion = "lr, *, betas=(0.9, 0.99), eps=1e-8, momentum=0.9, power: float"
+    Path("every.py").write_text(EVERY.replace("lr, *, power: float", lion))
+    talk = commands.typed(f"train {tiny} --code every.py -s optim.name=Descent --dry-run")[1]
+    assert "note: Descent gets optim.betas (0.9, 0.999), not its own default (0.9, 0.99)\n" in talk
+    assert talk.count("own default") == 1
+
+
 def test_a_schedule_may_return_a_tensor_and_what_is_no_number_is_named(tiny):
     text = "import torch\nfrom vitcli.parts import schedule\n@schedule\ndef poly(progress):\n"
     words = f"train {tiny} --code poly.py -s optim.schedule=poly -s optim.warmup_epochs=0"

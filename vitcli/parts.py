@@ -254,14 +254,17 @@ def optimizer(
     """Add an optimiser: a subclass of ``torch.optim.Optimizer`` of ``(params, lr, *, options)``.
 
     Its groups have ``lr`` and ``weight_decay``. Reserved: the fields of ``optim`` such as
-    ``betas``, ``eps`` and ``momentum``. ``state_copies`` is the number of values that it stores for
-    each parameter.
+    ``betas``, ``eps`` and ``momentum``; a default of the class for one of them is not used.
+    ``state_copies`` is the number of values that it stores for each parameter.
     """
     fields = {field: field for field in OptimSpec.model_fields if field != "name"}
 
     def facts(build: Part) -> dict[str, Any]:
-        given = tuple(k for k in fields if k in [*parameters_of(build)][2:] and k != "weight_decay")
-        return {"build": partial(own_optimizer, build, given), "options": {}}
+        taken = [p for p in [*parameters_of(build).values()][2:] if p.name in fields]
+        given = tuple(p.name for p in taken if p.name != "weight_decay")
+        defaults = {p.name: p.default for p in taken if p.default is not p.empty}
+        made = partial(own_optimizer, build, given)
+        return {"build": made, "options": {}, "defaults": defaults}
 
     row = OptimizerRow
     return _slot(OPTIMIZERS, row, build, name, about, 2, fields, facts, state_copies=state_copies)

@@ -116,9 +116,15 @@ def _sha256(places: Iterable[Path]) -> str:
     """Return the SHA-256 of Python files and those of folders, with their names."""
     digest = hashlib.sha256()
     for place in sorted({*places}, key=lambda place: place.name):
-        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+        for path in python_files(place) if place.is_dir() else [place]:
             digest.update(f"{path.relative_to(place)}\n".encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+def python_files(folder: Path) -> list[Path]:
+    """Return the Python files below a folder; hidden ones are from editors and file systems."""
+    found = sorted(folder.rglob("*.py"))
+    return [file for file in found if "/." not in f"/{file.relative_to(folder).as_posix()}"]
 
 
 @cache

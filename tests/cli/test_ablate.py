@@ -78,6 +78,23 @@ def test_the_report_of_the_whole_study_is_not_replaced_by_that_of_some_seeds(her
     assert (ROOT / "results.json").read_bytes() == whole
 
 
+@pytest.mark.parametrize("command", ["ablate mine.yaml", "runs rm mine --yes"])
+def test_a_table_that_a_person_makes_before_there_is_a_report_is_kept(here, sketched, command):
+    (here / "mine.yaml").write_text(PLAIN_STUDY)
+    for variant in ("full", "no-norm"):
+        fabricate(variant, 0)
+    typed("ablate mine.yaml --seeds 0")
+    for path in (mine := [ROOT / "figures/curves.svg", ROOT / "table.tex"]):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    for variant in ("full", "no-norm"):
+        fabricate(variant, 1)
+    talk = typed(command)[1]
+    there = [path for old in mine for path in old.parent.glob(f"{old.name}*")]
+    assert [path.read_text() for path in there].count("mine") == 2
+    assert all(str(path) in talk for path in mine)
+
+
 def test_a_report_that_a_person_has_changed_is_kept_beside_the_new_one(here):
     (here / "mine.yaml").write_text(PLAIN_STUDY)
     for seed in range(3):

@@ -13,6 +13,7 @@ from vitcli.runner.run.folder import hold_folder
 
 pytestmark = pytest.mark.usefixtures("here")
 STUDY = Path("runs/parts")
+WRITTEN = dict.fromkeys(("report.html", "table.md", "figures/forest.svg"), sha256(b"x" * 125_000))
 
 
 @pytest.fixture
@@ -22,9 +23,10 @@ def study() -> Path:
     (STUDY / "no-ffn/seed1").mkdir()
     (STUDY / "no-ffn/seed1/.lock").touch()
     commit_json(STUDY / "plan.json", {"study": "parts", "trials": {}})
-    for name in ("results.json", "report.html", "table.md", "figures/forest.svg"):
+    for name in WRITTEN:
         (STUDY / name).parent.mkdir(exist_ok=True)
         (STUDY / name).write_text("x" * 125_000)
+    commit_json(STUDY / "results.json", {"written": WRITTEN})
     return STUDY
 
 
@@ -53,8 +55,8 @@ def test_files_that_vitcli_did_not_write_stay(study):
     own = [study / name for name in ("index.html", "notes.txt", "figures/mine.png", "logs/mine")]
     own += [study / "logs" / name for name in ("driverx.lock", "workerbench.log", "ray.txt")]
     own += [study / name for name in ("figures/fields.png", "parts-confirm.yaml", "search.journal")]
-    hashes = {"table.md": sha256(b"before a person"), "report.html": sha256(b"x" * 125_000)}
-    commit_json(study / "results.json", {"written": hashes})
+    hashes = {"written": WRITTEN | {"table.md": sha256(b"before a person")}}
+    commit_json(study / "results.json", hashes)
     own += [
         study / "table.md",
         run.path / "notes.txt",

@@ -149,6 +149,8 @@ def test_a_page_or_figure_of_somebody_else_is_not_replaced(run):
         assert mine.read_text() == "{}"
         mine.unlink()
     (folder / "a.md").write_text("mine")
-    for _ in range(2):
-        said(0, "visualize", run, "--what", "curves")
+    said(0, "visualize", run, "--what", "curves")
+    (folder / "curves.png").write_text("edited")
+    assert "kept as curves.png.old1" in said(0, "visualize", run, "--what", "curves,confusion")
+    assert (folder / "curves.png.old1").read_text() == "edited"
     assert (folder / "a.md").read_text() == "mine"

@@ -83,10 +83,26 @@ def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded):
     for copy in downloaded.glob("code/**/*.py"):  # as git does on Windows
         copy.write_bytes(copy.read_bytes().replace(b"\n", b"\r\n"))
     vitcli("runs verify own")
+    vitcli("train --resume own --trust-code")
     vitcli("predict own photo.jpg --code runs/own/code/far")
     assert Path("canary").exists()
     vitcli("runs rm own --yes")
     assert not downloaded.exists()
+
+
+def test_a_training_that_is_killed_while_its_code_is_copied_continues(tiny, monkeypatch):
+    def die(path: Path, content: bytes) -> None:
+        path.write_bytes(content)
+        raise KeyboardInterrupt
+
+    write_package("far", EVERY)
+    words = f"train {tiny} --code far/ -s model.attention=Uniform --epochs 1 --name own"
+    with monkeypatch.context() as patch:
+        patch.setattr(own_code, "commit", die)
+        vitcli(words, 130)
+    assert len([*Path("runs/own/code").rglob("*.py")]) == 1
+    vitcli("train --resume own --code far/")
+    vitcli("runs verify own")
 
 
 def test_the_pre_training_of_a_run_may_have_own_parts(tiny):
@@ -105,6 +121,10 @@ def test_the_pre_training_of_a_run_may_have_own_parts(tiny):
 
 
 def test_code_is_trusted_or_named_again(downloaded, tiny):
+    for hidden in ("._parts.py", ".ipynb_checkpoints/parts-checkpoint.py"):  # of macOS, of Jupyter
+        (file := downloaded / "code/far/inside" / hidden).parent.mkdir(exist_ok=True)
+        file.write_bytes(b"\0\5\26\7")
+    vitcli("runs verify own")
     vitcli("eval own --code runs/own/code/far")
     write_package("far", EDITED)
     assert "differs from the far/ of the" in vitcli("eval own --code far/", 2)

@@ -1,7 +1,8 @@
 """Tables of optimisers and learning-rate schedules, and the spec that chooses from them."""
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -19,6 +20,8 @@ class OptimizerRow(Row):
     """Number of values that the optimiser stores for each parameter."""
     needs_block_matrices: bool = False
     """Whether the optimiser refuses models without matrices in transformer blocks."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults of an own class that the fields of ``optim`` of these names replace."""
 
 
 OPTIMIZERS = Registry[OptimizerRow]("optim.name")

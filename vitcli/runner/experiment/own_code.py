@@ -65,14 +65,18 @@ class Code:
         return self.path.stem
 
     @property
+    def unix(self) -> dict[str, bytes]:
+        """The files with the ends of lines of Unix, whatever git or an editor has made of them."""
+        return {name: data.replace(b"\r\n", b"\n") for name, data in self.contents.items()}
+
+    @property
     def sha256(self) -> str:
-        return _hash(self.contents)
+        return _hash(self.unix)
 
     def has(self, digest: str) -> bool:
-        """Return whether a run states this code, whose ends of lines git may have changed."""
-        unix = {name: data.replace(b"\r\n", b"\n") for name, data in self.contents.items()}
-        windows = {name: data.replace(b"\n", b"\r\n") for name, data in unix.items()}
-        return digest in map(_hash, (self.contents, unix, windows))
+        """Return whether a run states this code; 1.0.0 hashed the ends of lines as they were."""
+        windows = {name: data.replace(b"\n", b"\r\n") for name, data in self.unix.items()}
+        return digest in map(_hash, (self.contents, self.unix, windows))
 
     @property
     def paths(self) -> list[Path]:
@@ -118,7 +122,7 @@ plugin.guard = unchanged
 
 def read(path: Path) -> Code:
     is_package = (path / INIT).is_file()
-    files = sorted(path.rglob("*.py")) if is_package else [path]
+    files = plugin.python_files(path) if is_package else [path]
     try:
         if not (path.stem.isidentifier() and path.suffix == ("" if is_package else ".py")):
             raise OwnCodeError(

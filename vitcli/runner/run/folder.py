@@ -122,14 +122,14 @@ class RunDir:
             raise ConfigError(f"{self.name} is a bundled model and is only read")
 
     def create(self, spec: ExperimentSpec) -> None:
-        """Write config.yaml, after the copies of own code and what a killed process left."""
+        """Write config.yaml, which makes the folder a run, and then the copies of own code."""
         self.refuse_links()
         files.make_folder(self.checkpoints)
         for path in temporary_files(self.path):
             path.unlink(missing_ok=True)
+        files.commit(self.path / "config.yaml", config_text(spec).encode())
         if spec.code or spec.task.taught_by:
             own_code.save_copies(spec, self.path)
-        files.commit(self.path / "config.yaml", config_text(spec).encode())
 
     def refuse_links(self) -> None:
         """Refuse to write where a link leads to files that are not the run's own."""

@@ -94,7 +94,7 @@ def _files(folder: Path, figures: Iterable[str]) -> list[Path]:
 def publish(doc: StudyResult, root: Path, on_message: Listener = ignore_message) -> list[Path]:
     """Write all files below ``root``, unless they exist with the same document; return them.
 
-    A file that a person has changed is kept beside the new one.
+    A file that a person has changed, or has put there before, is kept beside the new one.
     """
     expected = _files(root, doc.figures)
     before: StudyResult | None = None
@@ -105,9 +105,11 @@ def publish(doc: StudyResult, root: Path, on_message: Listener = ignore_message)
         return expected
     contents = _contents(doc, root)
     written = before.written if before else {}
-    for path in expected:
+    has_hashes = bool(written) or not before  # vitcli 1.0.0 wrote none
+    for path in expected if has_hashes else ():
         known = (written.get(path.relative_to(root).as_posix()), files.sha256(contents[path]))
-        if known[0] and path.is_file() and files.sha256(path.read_bytes()) not in known:
+        is_there = path.is_file() and path.name != RESULTS
+        if is_there and files.sha256(path.read_bytes()) not in known:
             kept = path.rename(files.free_name(path, "old"))
             on_message(f"note: {path} is not the file that {RESULTS} names; kept as {kept.name}")
     _write(contents)

@@ -93,8 +93,12 @@ def _study_files(folder: Path) -> list[Path]:
     plan = readable_json(folder / PLAN)
     found += [folder / name for kind in FILE_KINDS.values() for name in kind.files(plan)]
     temporary = [path for file in found for path in temporary_files_of(file)]
-    written = readable_json(folder / "results.json").get("written")
-    hashes = written.items() if isinstance(written, dict) else ()
-    known = {folder / name: digest for name, digest in hashes if (folder / name).is_file()}
-    changed = {path for path, digest in known.items() if sha256(path.read_bytes()) != digest}
+    document = readable_json(folder / "results.json")
+    written = document.get("written")
+    hashes = written if isinstance(written, dict) else {}
+    reports = [p for p in found if p.parent == figures or p.stem in ("report", "table")]
+    known = {path: "" for path in reports if hashes or not document}  # vitcli 1.0.0 wrote no hash
+    known |= {folder / name: digest for name, digest in hashes.items()}
+    there = {path: digest for path, digest in known.items() if path.is_file()}
+    changed = {path for path, digest in there.items() if sha256(path.read_bytes()) != digest}
     return [*(path for path in found if path not in changed), *temporary, *logs]

@@ -36,7 +36,13 @@ from vitcli.runner.machine.device import (
 from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.machine.resources import is_gpu_error
 from vitcli.runner.text import Listener, ignore_message
-from vitcli.runner.train.contract import check_outputs, check_parts, checked_batch, warn_of_parts
+from vitcli.runner.train.contract import (
+    check_outputs,
+    check_parts,
+    checked_batch,
+    warn_of_defaults,
+    warn_of_parts,
+)
 
 
 def build_training(
@@ -80,6 +86,7 @@ def build_training(
         batch = checked_batch(training)
         check_parts(task, batch, spec.seed)
         warn_of_parts(task, batch, on_message)
+        warn_of_defaults(spec.optim, on_message)
         check_outputs(task, data.train[:8])
     return training
 

@@ -22,7 +22,7 @@ from vitcli.core.models.own import CLOSE, OwnModel
 from vitcli.core.nn.norm import FrozenBuffers
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.randomness import seed_step
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import OPTIMIZERS, ExperimentSpec, OptimSpec
 from vitcli.core.torch_use import evaluating
 from vitcli.core.train.training import Training
 from vitcli.runner.errors import OwnCodeError
@@ -372,6 +372,15 @@ def warn_of_parts(task: Task, batch: Batch, on_message: Listener) -> None:
             f" {mean:.5g}, so the parts train for another loss; return a mean over images, or take"
             " one process and train.accumulate=1"
         )
+
+
+def warn_of_defaults(spec: OptimSpec, on_message: Listener) -> None:
+    """Say which defaults of an own optimiser the experiment replaces."""
+    for name, default in OPTIMIZERS[spec.name].defaults.items():
+        if str(value := getattr(spec, name)) != str(default):
+            on_message(
+                f"note: {spec.name} gets optim.{name} {value}, not its own default {default}"
+            )
 
 
 def _check_losses(task: Task, numbers: Any) -> None:

@@ -20,9 +20,12 @@ from vitcli.runner.figure_style import STYLE, encode
 from vitcli.runner.files import (
     commit,
     commit_json,
+    free_name,
     make_output_folder,
     policy_hash,
+    readable_json,
     require_replaceable,
+    sha256,
 )
 from vitcli.runner.machine.device import environment
 from vitcli.runner.report import pages
@@ -129,11 +132,19 @@ def visualize(
         if path.suffix in (f".{form}", ".html"):
             raise ConfigError(f"{path}: vitcli did not write this file; choose another folder")
     drawn = VisualizedRun(tested, files={"numbers": numbers}, numbers=describe_run(tested, names))
-    commit_json(numbers, drawn.numbers)  # from here on, the figures in the folder are vitcli's
+    before: dict[str, str] = readable_json(numbers).get("written", {})
+    written = dict(before)
+    # From here on, the figures in the folder are vitcli's.
+    commit_json(numbers, drawn.numbers | {"written": written})
 
     def write(name: str, suffix: str, content: bytes) -> None:
-        drawn.files[name] = folder / f"{name}.{suffix}"
-        commit(drawn.files[name], content)
+        path = drawn.files[name] = folder / f"{name}.{suffix}"
+        known = before.get(path.name), sha256(content)
+        if before and path.is_file() and sha256(path.read_bytes()) not in known:
+            kept = path.rename(free_name(path, "old"))
+            on_figure(name, f"was changed by a person, kept as {kept.name}")
+        written[path.name] = known[1]
+        commit(path, content)
         on_figure(name, "drawn")
 
     for asked in names:
@@ -155,7 +166,7 @@ def visualize(
             drawn.skipped[asked] = str(error)
             on_figure(asked, f"none: {error}")
     drawn.numbers |= {name: found.numbers for name, found in drawn.figures.items() if found.numbers}
-    commit_json(numbers, drawn.numbers)
+    commit_json(numbers, drawn.numbers | {"written": written})
     return drawn
 
 
