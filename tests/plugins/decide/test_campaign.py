@@ -18,7 +18,7 @@ from tests.own_code import forget
 from vitcli.core.spec import ExperimentSpec
 from vitcli.plugins.decide import comparison, ledger
 from vitcli.plugins.decide.comparison import Call, Comparison
-from vitcli.plugins.decide.ledger import FILE, Campaign, Idea, Side, read
+from vitcli.plugins.decide.ledger import FILE, Campaign, Idea, Side, read, report
 from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.engines.local import Setup
 from vitcli.runner.errors import UserError

@@ -88,8 +88,7 @@ def describe_seen(source: RunDir, spec: ExperimentSpec, data: DataSet) -> list[s
             seen |= {k: f"{n:,} of the {len(parts[k] or ()):,} " for k, n in counts.items() if n}
             break
         record = read_record(run) if run else None
-        is_own = record and own_path(record.data or "")
-        is_other = is_own and record.data_hash != data.data_hash
+        is_other = record and own_path(record.data or "") and record.data_hash != data.data_hash
         if data.contents and (record is None or record.imported or is_other):
             old = f"an earlier version trained {run.name}" if run else ""
             reason = old or "something that it started from cannot be read"
