@@ -235,6 +235,7 @@ def test_a_run_is_measured_on_the_new_pictures_that_it_has_not_learned(photos, w
     contents = dict(names_of(photos))
     _, out, talk = vitcli("eval", run)
     assert "40 of 70 pictures stay" in talk
+    assert ("old: read at 20x20, the size of its model" in talk) == (size != (20, 20))
     assert "was trained on other images" in out
     data = load_trained_run(run).data
     tested = {contents[name] for name in data.test.names}

@@ -222,7 +222,8 @@ def load_trained_run(
     )
     pictures, size, kept = spec.data, spec.model.img_size, read_sides(run, "kept") or {}
     data = read(pictures, kept=kept)
-    if data.img_size != size and own_path(pictures.name):  # one of another size came or went
+    if size and data.img_size != size and own_path(pictures.name):  # another size came or went
+        on_message(f"{run.name}: read at {size[0]}x{size[1]}, the size of its model")
         pictures = pictures.replace(resize=size)
         data = read(pictures, kept=kept)
     if describe_other_images(read_record(run).data_hash, data) and (sides := read_sides(run)):
