@@ -49,7 +49,8 @@ def flawed(here) -> Path:
     Image.open(train / "alt" / "train20.png").rotate(90, expand=True).save(test / "alt" / "t.jpg")
     Image.open(train / "neu" / "train30.png").rotate(180).save(train / "neu" / "mirror.webp")
     Image.open(train / "neu" / "train40.png").resize((40, 70)).save(test / "neu" / "flat.png")
-    (train / "alt" / "damaged.jpg").write_bytes(b"\xff\xd8\xff")
+    cut_short = (test / "alt" / "t.jpg").read_bytes()[:1000]
+    (train / "alt" / "damaged.jpg").write_bytes(cut_short)
     return root
 
 

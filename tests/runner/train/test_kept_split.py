@@ -222,17 +222,20 @@ def test_a_run_of_a_version_that_divided_pictures_otherwise_keeps_its_pictures(
     assert "different test pictures" not in vitcli("runs", "diff", "whole", "after")[1]
 
 
-@pytest.mark.parametrize("words", [(), ("-s", "data.folds=4")])
-def test_a_run_is_measured_on_the_new_pictures_that_it_has_not_learned(photos, words):
+@pytest.mark.parametrize(
+    ("words", "size"), [((), (20, 20)), (("-s", "data.folds=4"), (20, 20)), ((), (24, 30))]
+)
+def test_a_run_is_measured_on_the_new_pictures_that_it_has_not_learned(photos, words, size):
     run = "folds" if words else "old"
     if words:
         train("photos", run, *words)
     old = sides(run)
     for seed, name in enumerate(("cat", "dog")):
-        add(photos / name / "new", 15, np.random.default_rng(seed + 9))
+        add(photos / name / "new", 15, np.random.default_rng(seed + 9), size)
     contents = dict(names_of(photos))
     _, out, talk = vitcli("eval", run)
     assert "40 of 70 pictures stay" in talk
+    assert ("old: read at 20x20, the size of its model" in talk) == (size != (20, 20))
     assert "was trained on other images" in out
     data = load_trained_run(run).data
     tested = {contents[name] for name in data.test.names}

@@ -211,6 +211,8 @@ def check_folder(
     require_memory(len(folder.paths), folder.in_chans, size)
     seen = Seen()
     images, failures = picture_reader.read_labelled(folder, size, folder.in_chans, on_message, seen)
+    unreadable = replace(folder, paths=[folder.paths[row] for row in failures], arrays=())
+    sizes -= Counter(picture_reader.sizes_of(unreadable))
     notes = notes_on(seen, some_dark=False)
     for note in [*remarks_on(seen), *(notes_on(seen).keys() - notes.keys())]:
         on_message(note)

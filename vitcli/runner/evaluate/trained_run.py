@@ -20,6 +20,7 @@ from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.extras import refuse_other_task
+from vitcli.runner.data.find import own_path
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_module
@@ -213,20 +214,24 @@ def load_trained_run(
     module = load_module(run, spec, str(where), step, notes.append)
     read = partial(
         load_data,
-        spec.data,
         data_dir=data_dir,
         offline=offline,
         extras=spec.task.extras,
         seed=spec.seed,
         on_message=cache(on_message),  # each note once
     )
-    data = read(kept=read_sides(run, "kept") or {})
+    pictures, size, kept = spec.data, spec.model.img_size, read_sides(run, "kept") or {}
+    data = read(pictures, kept=kept)
+    if size and data.img_size != size and own_path(pictures.name):  # another size came or went
+        on_message(f"{run.name}: read at {size[0]}x{size[1]}, the size of its model")
+        pictures = pictures.replace(resize=size)
+        data = read(pictures, kept=kept)
     if describe_other_images(read_record(run).data_hash, data) and (sides := read_sides(run)):
-        data = read(kept=sides)  # no picture that it has learned is measured
-    if data.img_size != spec.model.img_size or data.in_chans != spec.model.in_chans:
+        data = read(pictures, kept=sides)  # no picture that it has learned is measured
+    if data.img_size != size or data.in_chans != spec.model.in_chans:
         raise InputError(
-            f"{run.name} takes images of {spec.model.img_size}, but {spec.data.name} now has"
-            f" {data.img_size}"
+            f"{run.name} takes images of {size}, channels: {spec.model.in_chans}, but"
+            f" {spec.data.name} now has {data.img_size}, channels: {data.in_chans}"
         )
     trained = TrainedRun(
         run=run,
