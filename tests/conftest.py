@@ -27,12 +27,6 @@ sys.path.append(str(Path(__file__).parents[1]))
 os.fsync = lambda fd: None
 os.sync = lambda: None
 
-COVERED = (
-    *("tests/runner/run/", "tests/runner/experiment/", "tests/runner/test_files.py"),
-    *("tests/runner/train/test_train_folder.py", "tests/cli/test_runs.py"),
-    *("tests/cli/test_runs_ls.py", "tests/cli/test_runs_rm_study.py"),
-)
-"""Where the tests are that must reach each branch of the code that keeps runs safe."""
 CLS = {"model.pool": "cls", "model.pos_embed": "learned"}
 TINY = """
 model: {patch_size: 4, embed_dim: 16, depth: 2, num_heads: 2, mlp_ratio: 2.0, pool: mean,
@@ -61,17 +55,12 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if plugin and not has(plugin) else None
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests without their plugins, and begin with those that take long.
-
-    With ``--cov``, the tests outside of COVERED are not traced; what their fixtures run is.
-    """
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests without their plugins, and begin with those that take long."""
     from tests.plugin_rows import has
 
     items.sort(key=lambda item: item.get_closest_marker("ci") is None)
     for item in items:
-        if config.pluginmanager.hasplugin("_cov") and not item.nodeid.startswith(COVERED):
-            item.add_marker("no_cover")
         needed = [name for mark in item.iter_markers("plugin") for name in mark.args]
         for name in (name for name in needed if not has(name)):
             item.add_marker(pytest.mark.skip(reason=f"needs the plugin {name}"))

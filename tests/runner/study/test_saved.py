@@ -141,7 +141,7 @@ def test_a_rerun_of_a_variant_uses_none_of_its_saved_trials(study, monkeypatch):
 
 
 def test_a_study_of_saved_trials_alone_is_a_study(study, monkeypatch):
-    """It has a plan, so that it can be watched, listed and removed."""
+    """It has a plan, so that it can be watched and removed."""
     monkeypatch.setattr("vitcli.runner.machine.device.name_precision", lambda *_: "fp32")
     monkeypatch.setattr("vitcli.runner.study.page.publish", lambda *_: None)
     for variant, seed in itertools.product(("full", "no-norm"), (0, 1)):
@@ -151,7 +151,6 @@ def test_a_study_of_saved_trials_alone_is_a_study(study, monkeypatch):
     printed("ablate", "mine.yaml", "--device", "cpu")
     plan = json.loads((ROOT / PLAN).read_text())
     assert len(plan["saved"]) == len(plan["trials"]) == 4
-    assert "mine" in vitcli("runs", "ls")[2]
     printed("runs", "rm", "mine", "--yes")
     assert not ROOT.exists()
 
