@@ -216,6 +216,8 @@ def read_text(
         origin=origin,
     )
     unused = [name for name, use in zip(header, uses, strict=True) if use not in USES]
+    if measured != column:
+        unused = [name for name in unused if not METRIC_COLUMN.fullmatch(name)]
     return document, unused, {number: printable(seed) for seed, number in numbers.items()}
 
 
