@@ -19,7 +19,7 @@ from PIL import Image
 from torch.utils.tensorboard import SummaryWriter
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.data.pictures import can_read_heic, decode
+from vitcli.runner.data.pictures import can_read_heic, decode, quiet_pillow
 from vitcli.runner.errors import UserError
 from vitcli.runner.experiment.config import config_text, parse_experiment
 from vitcli.runner.experiment.yaml_text import Document, dump
@@ -101,7 +101,8 @@ def metrics(data: bytes) -> None:
 
 @may_refuse
 def image(data: bytes) -> None:
-    pixels = decode(data, "fuzz", (8, 8), 3)
+    with quiet_pillow():
+        pixels = decode(data, "fuzz", (8, 8), 3)
     assert pixels.shape == (3, 8, 8)
     assert pixels.dtype is torch.uint8
 

@@ -12,7 +12,7 @@ from PIL import Image
 from tests.runner.data.test_deep import raw_tiff
 from vitcli.core.spec import DataSpec
 from vitcli.plugins.exports import recipe
-from vitcli.runner.data.pictures import FITS, decode
+from vitcli.runner.data.pictures import FITS, decode, quiet_pillow
 
 Kind = tuple[str, tuple[int, int], str, dict[str, Any]]
 
@@ -82,18 +82,19 @@ def metadata(size: tuple[int, int], channels: int, fit: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", KINDS)
 def test_pixels_are_those_of_predict_but_for_rounding(name):
     content = picture(KINDS[name])
-    for fit in FITS:
-        read_as = DataSpec(name="imagefolder:x", fit=fit)
-        for size, channels in (((32, 32), 3), ((20, 48), 1)):
-            steps = metadata(size, channels, fit)
-            pixels = decode(content, name, size, channels, read_as).numpy()
-            image = Image.open(io.BytesIO(content))
-            for source in (io.BytesIO(content), image):
-                prepared = recipe.prepare(source, steps)
-                assert (prepared.dtype, prepared.shape) == (np.float32, pixels.shape)
-                difference = np.abs(255 * prepared - pixels)
-                assert difference.max() < 1.01, (fit, size)
-                assert (difference > 0.5).mean() < 0.01, (fit, size)
+    with quiet_pillow():
+        for fit in FITS:
+            read_as = DataSpec(name="imagefolder:x", fit=fit)
+            for size, channels in (((32, 32), 3), ((20, 48), 1)):
+                steps = metadata(size, channels, fit)
+                pixels = decode(content, name, size, channels, read_as).numpy()
+                image = Image.open(io.BytesIO(content))
+                for source in (io.BytesIO(content), image):
+                    prepared = recipe.prepare(source, steps)
+                    assert (prepared.dtype, prepared.shape) == (np.float32, pixels.shape)
+                    difference = np.abs(255 * prepared - pixels)
+                    assert difference.max() < 1.01, (fit, size)
+                    assert (difference > 0.5).mean() < 0.01, (fit, size)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.runner.data.test_pictures import png
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data.deep import Seen, pages_of
 from vitcli.runner.data.load import describe_data, load_data
-from vitcli.runner.data.pictures import decode, picture_to_draw
+from vitcli.runner.data.pictures import decode, picture_to_draw, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
 
 SIDE = 16
@@ -90,7 +90,8 @@ SIGNED = tiff(flat(-500, "i4"), flat(500))
     ],
 )
 def test_fields_decide_which_values_become_which_pixels(content, fields, in_chans, expected):
-    pixels = decode(content, "x", (8, 8), in_chans, as_read(**fields))
+    with quiet_pillow():
+        pixels = decode(content, "x", (8, 8), in_chans, as_read(**fields))
     assert pixels.shape == (in_chans, 8, 8)
     assert tuple(pixels[:, 4, 4].tolist()) == expected
     drawn, _ = picture_to_draw(content, "x", (8, 8), as_read(**fields))
@@ -139,7 +140,7 @@ PNG_OF_SPOTS, PNG_OF_DRAWING = (
 )
 def test_what_cannot_be_read_so_is_one_line_that_helps(content, fields, reason):
     seen = Seen()
-    with pytest.raises(InputError, match=reason) as caught:
+    with quiet_pillow(), pytest.raises(InputError, match=reason) as caught:
         decode(content, "x", (8, 8), 3, as_read(**fields), seen)
     assert "\n" not in str(caught.value)
     assert not [kind for kind, *_ in seen if kind == "grey"], "what is refused has no note"
@@ -150,18 +151,20 @@ def test_few_hot_pixels_become_white_and_more_are_refused(hot, is_read):
     values = np.full((SIDE, SIDE), 1000, "u2")
     values[0, :hot] = 60_000
     content = tiff(Image.fromarray(values))
-    if is_read:
-        pixels = decode(content, "x", (SIDE, SIDE), 1, as_read(levels=2000))
-        assert pixels[0, 0].tolist() == [255] * hot + [128] * (SIDE - hot)
-    else:
-        with pytest.raises(InputError, match="1 % of its values"):
-            decode(content, "x", (SIDE, SIDE), 1, as_read(levels=2000))
+    with quiet_pillow():
+        if is_read:
+            pixels = decode(content, "x", (SIDE, SIDE), 1, as_read(levels=2000))
+            assert pixels[0, 0].tolist() == [255] * hot + [128] * (SIDE - hot)
+        else:
+            with pytest.raises(InputError, match="1 % of its values"):
+                decode(content, "x", (SIDE, SIDE), 1, as_read(levels=2000))
 
 
 def test_without_fields_every_16_bit_value_has_the_pixel_of_earlier_versions():
     values = np.arange(2**16, dtype="u2").reshape(256, 256)
-    pixels = decode(tiff(Image.fromarray(values)), "x", (256, 256), 1)
-    inverted = decode(tiff(Image.fromarray(values), tiffinfo={262: 0}), "x", (256, 256), 1)
+    with quiet_pillow():
+        pixels = decode(tiff(Image.fromarray(values)), "x", (256, 256), 1)
+        inverted = decode(tiff(Image.fromarray(values), tiffinfo={262: 0}), "x", (256, 256), 1)
     expected = (values.astype(int) + 128) // 257
     assert np.array_equal(pixels[0].numpy(), expected)
     assert np.array_equal(inverted[0].numpy(), (65_535 - values.astype(int) + 128) // 257)
@@ -174,7 +177,7 @@ def test_pages_that_point_at_themselves_or_are_damaged_end():
     for target, count in ((first, 1), (len(two) - 3, 2)):
         content = two[:at] + struct.pack("<I", target) + two[at + 4 :]
         seen = Seen()
-        with Image.open(io.BytesIO(content)) as image:
+        with quiet_pillow(), Image.open(io.BytesIO(content)) as image:
             assert len(pages_of(image)) == count
             assert decode(content, "x", (8, 8), 3, seen=seen).shape == (3, 8, 8)
         assert [number for kind, number, *_ in seen if kind == "pages"] == [count] * (count > 1)

@@ -22,6 +22,7 @@ from vitcli.runner.data.pictures import (
     decode,
     picture_size,
     picture_to_draw,
+    quiet_pillow,
 )
 from vitcli.runner.errors import InputError
 
@@ -56,7 +57,8 @@ def test_heic_is_read_upright(tmp_path):
     pixels = read_picture(path, size=(12, 8)).int()
     assert (pixels[:, 0, 7] - torch.tensor(RED)).abs().max() < 20
     assert pixels[:, 0, 0].max() < 20
-    assert picture_size(path) == (96, 64)
+    with quiet_pillow():
+        assert picture_size(path) == (96, 64)
     assert picture_files([str(tmp_path)]) == [str(path)]
 
 
@@ -132,8 +134,9 @@ ROW = bytes(COLOUR) * SIDE
 def test_one_exif_value_decides_the_turn_and_no_other_is_needed(tmp_path, data, turned):
     content, size = jpeg_with(data), (2 * SIDE, SIDE) if turned else (SIDE, 2 * SIDE)
     (tmp_path / "x").write_bytes(content)
-    pixels = decode(content, "x", (8, 8), 3)
-    assert picture_size(tmp_path / "x") == size
+    with quiet_pillow():
+        pixels = decode(content, "x", (8, 8), 3)
+        assert picture_size(tmp_path / "x") == size
     drawn, _ = picture_to_draw(content, "x", (8, 8))
     assert drawn.shape[:2] == size
     middle = torch.tensor(COLOUR)
@@ -152,7 +155,8 @@ def test_one_exif_value_decides_the_turn_and_no_other_is_needed(tmp_path, data, 
 )
 def test_a_transparent_colour_becomes_white_at_any_depth(row, depth, kind, clear, shown):
     content = png(SIDE, SIDE, (b"\0" + row) * SIDE, depth, kind, chunk(b"tRNS", clear))
-    assert decode(content, "x", (8, 8), 3)[0, 4, 4] == shown
+    with quiet_pillow():
+        assert decode(content, "x", (8, 8), 3)[0, 4, 4] == shown
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from PIL import Image
 
 import vitcli
 from tests.patience import HANG
+from vitcli.runner.data.pictures import quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.classifier import AHEAD, Classifier
 
@@ -239,6 +241,17 @@ def test_an_iterator_may_give_one_object_again_with_another_content(monkeypatch,
 
     answers = made(prepare=prepare)(frames())
     assert answers == plain([level(value) for value in levels])
+
+
+def test_warnings_of_pillow_are_silent_until_the_last_thread_is_done():
+    before = [*warnings.filters]
+    with ThreadPoolExecutor(1) as other:
+        with quiet_pillow():
+            context = quiet_pillow()
+            other.submit(context.__enter__).result(HANG)
+        assert warnings.filters != before, "the other thread still reads"
+        other.submit(context.__exit__, None, None, None).result(HANG)
+    assert warnings.filters == before
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from vitcli.runner.data.near_copies import (
     pairs_alike,
     without_bars,
 )
-from vitcli.runner.data.pictures import decode, picture_bytes
+from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import typed_changes
 from vitcli.runner.files import require_replaceable
@@ -334,8 +334,9 @@ def _thumbnail(check: FolderCheck, row: int) -> str:
         shown = to_rgb(check.images.pixels[row : row + 1])[0]
     else:
         path = check.folder.paths[row]
-        data = check.folder.data.model_copy(update={"fit": "pad"})
-        pixels = decode(picture_bytes(path), path, (SIDE, SIDE), IN_CHANS, data)
+        with quiet_pillow():
+            data = check.folder.data.model_copy(update={"fit": "pad"})
+            pixels = decode(picture_bytes(path), path, (SIDE, SIDE), IN_CHANS, data)
         shown = pixels.permute(1, 2, 0).numpy()
     with io.BytesIO() as file:
         Image.fromarray(shown).save(file, "JPEG", quality=85)

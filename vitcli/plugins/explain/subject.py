@@ -20,7 +20,7 @@ from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import SelfAttention, Softmax
 from vitcli.core.nn.block import Branch
 from vitcli.core.spec import GENERATED, DataSpec
-from vitcli.runner.data.pictures import decode, picture_bytes
+from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor, describe_model
 from vitcli.runner.run.folder import RunDir
@@ -125,8 +125,9 @@ def load_subject(
         label = row.class_names[int(test.labels[0])]
         name = f"a drawn {label} of the data set {drawn} (another: type a picture file)"
         content = png(test.pixels[0].permute(1, 2, 0))
-    how = data if image is not None else DataSpec()
-    seen = decode(content, name, predictor.size, predictor.in_chans, how)
+    with quiet_pillow():
+        how = data if image is not None else DataSpec()
+        seen = decode(content, name, predictor.size, predictor.in_chans, how)
     return run_on_picture(predictor, seen, name)
 
 

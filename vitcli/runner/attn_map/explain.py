@@ -25,7 +25,7 @@ from vitcli.core.inspect.maps import (
 from vitcli.core.models.image_model import MappedModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.plugin import Registry, missing_for
-from vitcli.runner.data.pictures import decode, picture_bytes, picture_to_draw
+from vitcli.runner.data.pictures import decode, picture_bytes, picture_to_draw, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.run.folder import RunDir
@@ -200,8 +200,9 @@ class Explainer:
         """Read a picture (``-`` is standard input), classify it and make its map."""
         content = picture_bytes(path)
         predictor = self.predictor
-        shape = predictor.size, predictor.in_chans
-        pixels = decode(content, path, *shape, self.data, predictor.seen)
+        with quiet_pillow():
+            shape = predictor.size, predictor.in_chans
+            pixels = decode(content, path, *shape, self.data, predictor.seen)
         picture, box = picture_to_draw(content, path, predictor.size, self.data)
         data, device = predictor.spec.data, predictor.device
         mean, std = (torch.tensor(row, device=device) for row in (data.mean, data.std))

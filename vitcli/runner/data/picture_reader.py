@@ -63,6 +63,7 @@ from vitcli.runner.data.pictures import (
     num_pages,
     picture_bytes,
     picture_size,
+    quiet_pillow,
 )
 from vitcli.runner.errors import ConfigError, InputError, require_packages
 from vitcli.runner.text import Listener, listed, percent, printable, quantity
@@ -122,14 +123,15 @@ def _each(
     sample = paths[:: max(1, len(paths) // 100)]
     sizes = [os.path.getsize(path) for path in sample if os.path.isfile(path)]
     mean = sum(sizes) / max(1, len(sizes))
-    if mean <= LARGE_FILE:
-        yield from map(attempt, paths)
-        return
-    pool = ThreadPoolExecutor(torch.get_num_threads())
-    try:
-        yield from pool.map(attempt, paths)
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with quiet_pillow():
+        if mean <= LARGE_FILE:
+            yield from map(attempt, paths)
+            return
+        pool = ThreadPoolExecutor(torch.get_num_threads())
+        try:
+            yield from pool.map(attempt, paths)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def read_each(
@@ -139,7 +141,10 @@ def read_each(
     data: DataSpec = UNSET,
     seen: Seen | None = None,
 ) -> Generator[Tensor | InputError, None, None]:
-    """Yield each picture as (in_chans, *size) uint8; a picture that cannot be read is an error."""
+    """Yield each picture as (in_chans, *size) uint8; a picture that cannot be read is an error.
+
+    Close the generator, or read it to its end: until then, Pillow's warnings are not shown.
+    """
     return _each(lambda path: decode(picture_bytes(path), path, size, in_chans, data, seen), paths)
 
 

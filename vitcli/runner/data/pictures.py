@@ -8,6 +8,7 @@ import io
 import os
 import stat
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -38,9 +39,6 @@ from vitcli.runner.text import percent, printable, quantity
 
 if TYPE_CHECKING:  # an exported model is used without torch
     from torch import Tensor
-
-# Sizes are checked here, and each file is read or refused.
-warnings.filterwarnings("ignore", module=r"(PIL|pillow_heif)\b")
 
 Box = tuple[int, int, int, int]
 Content = bytes | Image.Image
@@ -97,13 +95,13 @@ def content_of(file: BinaryIO, name: object) -> bytes:
 
 
 def picture_size(path: Path | str, page: int = 0) -> Size:
-    """Return (H, W) after EXIF rotation, from the header."""
+    """Return (H, W) after EXIF rotation, from the header. Call it inside ``quiet_pillow``."""
     with _open_file(path) as file, explain_errors(path, b""):
         return _upright_size(_open_checked(file, page))
 
 
 def num_pages(path: Path | str) -> int:
-    """Return the number of pages, up to 1,000."""
+    """Return the number of pages, up to 1,000. Call it inside ``quiet_pillow``."""
     content = picture_bytes(path)
     with explain_errors(path, content):
         return len(pages_of(_open_checked(io.BytesIO(content))))
@@ -112,7 +110,7 @@ def num_pages(path: Path | str) -> int:
 def software_of(path: Path | str) -> str:
     """Return the program that a PNG file names as its writer; empty if it names none."""
     try:
-        with _open_file(path) as file:
+        with quiet_pillow(), _open_file(path) as file:
             return str(Image.open(file, formats=("PNG",)).info.get("Software", ""))
     except Exception:  # not a PNG file, or damaged: decoding reports it
         return ""
@@ -233,7 +231,7 @@ def decode(
     data: DataSpec = UNSET,
     seen: Seen | None = None,
 ) -> "Tensor":
-    """Decode a picture to (in_chans, *size) uint8.
+    """Decode a picture to (in_chans, *size) uint8. Call it inside ``quiet_pillow``.
 
     The EXIF rotation is applied, transparent pixels become white, 16-bit grey is scaled to 8 bits,
     and the first frame of an animation is used. ``fit``, ``page``, ``channels`` and ``levels`` of
@@ -275,7 +273,7 @@ def picture_to_draw(
     the patches of the model are not square on it. Three pages are shown as RGB, of others the
     first.
     """
-    with explain_errors(name, content):
+    with quiet_pillow(), explain_errors(name, content):
         images, filled = _load(content, data, size, MAX_SHOWN, Seen())
         image = Image.merge("RGB", images) if len(images) == 3 else images[0]
         image = _add_bars(image.convert("RGB"), filled, size)
@@ -457,3 +455,30 @@ def _diagnose(content: Content) -> str:
             " again as PNG"
         )
     return "not a picture: PNG, JPEG, WebP, BMP, GIF, TIFF and HEIC can be read; convert it first"
+
+
+_PILLOW_LOCK = threading.Lock()
+_quiet = contextlib.ExitStack()
+_num_quiet = 0
+
+
+@contextlib.contextmanager
+def quiet_pillow() -> Iterator[None]:
+    """Silence Pillow's warnings, because sizes are checked here and each file is read or refused.
+
+    Warning filters apply to the whole process. Therefore they change when the first thread enters
+    this context, and again when the last one leaves it.
+    """
+    global _num_quiet
+    with _PILLOW_LOCK:
+        if not _num_quiet:
+            _quiet.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", module=r"(PIL|pillow_heif)\b")
+        _num_quiet += 1
+    try:
+        yield
+    finally:
+        with _PILLOW_LOCK:
+            _num_quiet -= 1
+            if not _num_quiet:
+                _quiet.close()

@@ -23,6 +23,7 @@ from vitcli.runner.data.pictures import (
     explain_errors,
     open_picture,
     picture_bytes,
+    quiet_pillow,
 )
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import sha256
@@ -180,7 +181,8 @@ class Classifier:
         file = os.fspath(picture) if isinstance(picture, str | os.PathLike) else None
         name = file or ("picture" if index is None else f"picture {index + 1}")
         try:
-            return file, name, file if file is not None else _content(picture, name)
+            with quiet_pillow():
+                return file, name, file if file is not None else _content(picture, name)
         except InputError as error:
             return file, name, error
 
@@ -189,8 +191,9 @@ class Classifier:
         if isinstance(content, InputError):
             return file, name, content
         try:
-            picture = content if file is None else picture_bytes(file)
-            return file, name, self.prepare(picture, name)
+            with quiet_pillow():
+                picture = content if file is None else picture_bytes(file)
+                return file, name, self.prepare(picture, name)
         except InputError as error:
             return file, name, error
 

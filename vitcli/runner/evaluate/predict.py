@@ -86,7 +86,7 @@ class Predictor:
         return self.spec.data.model_copy(update={"fit": fit} if fit else {})
 
     def prepare(self, picture: Content, name: str, data: DataSpec) -> Tensor:
-        """Return the pixels (C, H, W) uint8 that the model sees."""
+        """Return the pixels (C, H, W) uint8 that the model sees. Call it in ``quiet_pillow``."""
         seen = self.seen if len(self.seen) < MOST_SEEN else None  # a server runs for months
         return decode(picture, name, self.size, self.in_chans, data, seen)
 
