@@ -62,7 +62,7 @@ QUICKSTARTS = ("quickstart-avx512", "quickstart-avx2")
 
 
 def numbers(name: str, figure: str, *places: int) -> str:
-    """Return some of the tables that ``vitcli visualize NAME`` prints of a figure."""
+    """Return some of the tables that ``vitcli visualize NAME`` shows with a figure."""
     found = json.loads((RESULTS / f"visualize-{name}.json").read_text())
     made = (
         f"`{name}`, {percent(found['test_accuracy'])} on the test set; `{found['command']}`;"

@@ -100,6 +100,7 @@ def ablate(
 
     exclude({"--dry-run": dry_run, "--status": status, "--table-only": table_only})
     exclude({"--dry-run": dry_run, "--status": status, "--format trials": form == "trials"})
+    exclude({"--table-only": table_only, "--rerun": rerun})
     shape = "json" if json else form
     check_folders(output, save)
     if not (dry_run or status or table_only):

@@ -271,14 +271,17 @@ def test_the_direction_is_that_of_the_whole_name_or_chosen(names, expected):
             assert document(text, unit="none").headline.higher_is_better == expected, name
 
 
-@pytest.mark.parametrize("column", ["metric", "Metric_name", ".metric"])
+@pytest.mark.parametrize("column", ["metric", "Metric_name", ".metric", "config.metric"])
 def test_what_a_score_measures_may_stand_in_a_column(column):
-    def read(name, score="score", **choices):
-        text = with_column(column, [name] * 6).replace("seed,score", f"seed,{score}")
+    def read(name, score="score", names=None, **choices):
+        text = with_column(column, names or [name] * 6).replace("seed,score", f"seed,{score}")
         return document(text, score=score, **choices).headline
 
     assert (read("val_loss").name, read("val_loss").higher_is_better) == ("loss", False)
     assert read("bleu").higher_is_better
+    assert read("loss", names=["loss"] * 5 + [""]).name == "loss"
+    with pytest.raises(InputError, match="of several metrics"):
+        read("loss", names=["loss"] * 5 + ["accuracy"])
     assert read("val_loss", "reward").name == "reward", "the name of the column itself is known"
     with pytest.raises(ConfigError, match="a lower score better"):
         read("euclidean")

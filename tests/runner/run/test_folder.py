@@ -115,7 +115,7 @@ def test_another_folder_in_the_place_of_a_held_one_is_not_written_to(here):
         with pytest.raises(InUseError):
             commit_json(Path("held/below/a.json"), 2)
         shutil.rmtree("moved")
-        with pytest.raises(InUseError):
+        with pytest.raises(InUseError, match="or deleted"):
             commit_json(Path("held/a.json"), 2)
     commit_json(Path("held/a.json"), 3)
 

@@ -150,7 +150,7 @@ def read_text(
     seeds = sorted({*numbers.values()})
     finished = [row for row in trials.values() if row.state == "finished"]
     files = {row.place: row.predictions for row in finished if row.predictions and not folds}
-    measured = _measured(column, header, body)
+    measured = _measured(name, column, header, body)
     is_known = measured == column or metric_of_column(measured)
     metric = metric_of_column(
         measured if is_known else column, lower_is_better=choices.lower_is_better
@@ -217,7 +217,7 @@ def read_text(
     )
     unused = [name for name, use in zip(header, uses, strict=True) if use not in USES]
     if measured != column:
-        unused = [name for name in unused if not METRIC_COLUMN.fullmatch(name)]
+        unused = [name for name in unused if not METRIC_COLUMN.fullmatch(PREFIX.sub("", name))]
     return document, unused, {number: printable(seed) for seed, number in numbers.items()}
 
 
@@ -274,11 +274,20 @@ def _rows(
     return rows
 
 
-def _measured(column: str, header: Sequence[str], body: Sequence[tuple[str, list[str]]]) -> str:
+def _measured(
+    name: str, column: str, header: Sequence[str], body: Sequence[tuple[str, list[str]]]
+) -> str:
     """Return the name of what a column measures: of a ``score``, that in a column ``metric``."""
-    about = [i for i, head in enumerate(header) if METRIC_COLUMN.fullmatch(head)]
-    names = {cells[i] for i in about for _, cells in body} if key_of(column) == "score" else {""}
-    return names.pop() or column if len(names) == 1 else column
+    about = [i for i, head in enumerate(header) if METRIC_COLUMN.fullmatch(PREFIX.sub("", head))]
+    if not about or key_of(column) != "score":
+        return column
+    names = {cells[i] for i in about for _, cells in body} - {""}
+    if len(names) > 1:
+        raise InputError(
+            f"{name}: by the column {printable(header[about[0]])}, the scores are of several"
+            " metrics; keep the rows of one"
+        )
+    return names.pop() if names else column
 
 
 def _trials(rows: Iterable[Row], numbers: Mapping[str, int]) -> dict[tuple[str, int], Row]:

@@ -17,7 +17,7 @@ from vitcli.runner.text import did_you_mean, printable
 
 WORD = re.compile(r"[^,/\s(){}'\"]+")
 """A label in a list whose signs are not ``;`` or ``|``."""
-OBJECT = re.compile(r"\{.*:|\{\s*\}|(c|character)\(", re.DOTALL)
+OBJECT = re.compile(r"\{.*:|\{\s*\}|(c|character)\(\s*[\"']", re.DOTALL)
 """How a JSON object begins, or a vector of R."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 

@@ -162,7 +162,7 @@ def _keep(path: Path, key: str, decoded: Decoded, on_message: Listener) -> None:
         facts[f"{split}_names"] = images.names
         parts = {"pixels": images.pixels, "labels": images.labels, **images.extra}
         parts |= {} if images.shown is None else {"shown": images.shown}
-        tensors |= {f"{split}.{name}": tensor for name, tensor in parts.items()}
+        tensors |= {f"{split}.{name}": tensor.contiguous() for name, tensor in parts.items()}
     about = vars(decoded) | {"data": facts}
     temporary = path.with_suffix(".new")  # the lock is held, so no other process writes it
     try:

@@ -56,7 +56,7 @@ HELD_OUT = (*TEST, *VAL)
 """Names of the test set, the preferred ones first; capital letters do not matter."""
 LIKE_SPLITS = [
     re.compile(rf"(^|[\W_])({words})", re.IGNORECASE)
-    for words in ("train", "test|valid|val(?![a-z])")
+    for words in (r"train(ing\w*)?(?![a-z])", r"(test(ing)?|valid(ation|ierung)?|val)(?![a-z])")
 ]
 """What is in names such as ``seg_train`` and ``test_set``, of folders with class folders."""
 EXPECTED = "expected: PATH/train/<class>/*, PATH/test/<class>/* (or val), or PATH/<class>/*"

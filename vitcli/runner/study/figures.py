@@ -133,9 +133,11 @@ def curves(doc: StudyResult) -> Figure:
         low, mean, high = values.min(0), values.mean(0), values.max(0)
         if len(values) > 1:
             axes.fill_between(epochs, low, high, color=colour, alpha=0.15, linewidth=0)
+        if len(epochs) == 1:
+            axes.vlines(epochs, low, high, color=colour, alpha=0.5, linewidth=4)
         marker = "o" if len(epochs) == 1 else None
         axes.plot(epochs, mean, color=colour, linestyle=dash, linewidth=1.6, marker=marker)
-        axes.lines[-1].set_label(f"{label(row.variant)} ({len(values)})")
+        axes.lines[-1].set_label(f" {label(row.variant)} ({len(values)})")
     if not axes.lines:
         return write_instead(figure, axes, "no finished trial yet")
     figure.set_figheight(max(4.0, 1.2 + LABEL_HEIGHT * len(axes.lines)))

@@ -111,7 +111,7 @@ def publish(doc: StudyResult, root: Path, on_message: Listener = ignore_message)
         is_there = path.is_file() and path.name != RESULTS
         if is_there and files.sha256(path.read_bytes()) not in known:
             kept = path.rename(files.free_name(path, "old"))
-            on_message(f"note: {path} is not the file that {RESULTS} names; kept as {kept.name}")
+            on_message(f"note: {path} was not written with the last report; kept as {kept.name}")
     _write(contents)
     return expected
 

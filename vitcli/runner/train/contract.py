@@ -377,10 +377,9 @@ def warn_of_parts(task: Task, batch: Batch, on_message: Listener) -> None:
 def warn_of_defaults(spec: OptimSpec, on_message: Listener) -> None:
     """Say which defaults of an own optimiser the experiment replaces."""
     for name, default in OPTIMIZERS[spec.name].defaults.items():
-        if str(value := getattr(spec, name)) != str(default):
-            on_message(
-                f"note: {spec.name} gets optim.{name} {value}, not its own default {default}"
-            )
+        value, own = getattr(spec, name), tuple(default) if isinstance(default, list) else default
+        if value != own:
+            on_message(f"note: {spec.name} gets optim.{name} {value}, not its own default {own}")
 
 
 def _check_losses(task: Task, numbers: Any) -> None:

@@ -132,7 +132,8 @@ def visualize(
         if path.suffix in (f".{form}", ".html"):
             raise ConfigError(f"{path}: vitcli did not write this file; choose another folder")
     drawn = VisualizedRun(tested, files={"numbers": numbers}, numbers=describe_run(tested, names))
-    before: dict[str, str] = readable_json(numbers).get("written", {})
+    listed = readable_json(numbers).get("written")
+    before: dict[str, str] = listed if isinstance(listed, dict) else {}
     written = dict(before)
     # From here on, the figures in the folder are vitcli's.
     commit_json(numbers, drawn.numbers | {"written": written})
@@ -142,7 +143,7 @@ def visualize(
         known = before.get(path.name), sha256(content)
         if before and path.is_file() and sha256(path.read_bytes()) not in known:
             kept = path.rename(free_name(path, "old"))
-            on_figure(name, f"was changed by a person, kept as {kept.name}")
+            on_figure(name, f"another file was there, kept as {kept.name}")
         written[path.name] = known[1]
         commit(path, content)
         on_figure(name, "drawn")
