@@ -13,6 +13,9 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # nor where it waits by spinning
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+# Variables of the machine that change what a command prints, or how it ends.
+os.environ.pop("PYTHONUNBUFFERED", None)
+os.environ["TERM"] = "xterm"
 
 import numpy as np
 import pytest

@@ -40,8 +40,12 @@ def say(text: str) -> None:
     if os.environ.get(QUIET) and not text.startswith("error"):
         return
     text = wrapped(text, sys.stderr)
-    with contextlib.suppress(OSError, ValueError, AttributeError):
+    try:
         typer.echo(text, err=True)
+    except OSError:
+        silence(2)  # or else Python would fail at its end, with what it still holds of the text
+    except (ValueError, AttributeError):
+        pass
 
 
 def emit(text: str, *, wrap: bool = True) -> None:
@@ -54,11 +58,11 @@ def emit_exactly(text: str, *, nl: bool = True) -> None:
     try:
         typer.echo(text, file=_results, nl=nl)
     except BrokenPipeError:
-        silence_stdout()
+        silence(1)
 
 
-def silence_stdout() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+def silence(stream: int) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 def wrapped(text: str, stream: TextIO | None) -> str:

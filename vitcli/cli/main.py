@@ -18,7 +18,7 @@ from typer import Option
 from typer.core import TyperGroup
 
 from vitcli import plugin
-from vitcli.cli.console import say, silence_stdout
+from vitcli.cli.console import say, silence
 from vitcli.cli.options import Quiet, Verbose, group, set_talk, with_example
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.runner.experiment.torch_state import unchanged
@@ -191,7 +191,7 @@ def _as_file_error(error: OSError) -> UserError | None:
     name = error.filename
     if name is None:  # 'vitcli runs ls > full/runs.txt'
         name = "the output" if error.errno in FULL else "a file"
-        silence_stdout()
+        silence(1)
     text = f"{name}: {error.strerror} (VITCLI_TRACEBACK=1 shows where)"
     return ResourceError(text) if is_resource else ConfigError(text)
 
