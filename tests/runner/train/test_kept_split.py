@@ -274,10 +274,11 @@ def to_splits(photos: Path) -> None:
 
 
 NOT_KNOWN = ("no record", "no run", "no training")
-CASES = ("folds", "test folder", "trained before", "same folder", *NOT_KNOWN)
+CASES = ("folds", "test folder", "trained before", "same folder", *NOT_KNOWN[:2])
+IMPORTED = pytest.param(NOT_KNOWN[2], marks=pytest.mark.plugin("exports", "weights"))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, IMPORTED])
 def test_a_training_says_what_its_weights_learned_before(photos, case):
     old, first, words = sides("old"), "old", []
     new = photos if case == "same folder" else grow(photos)
