@@ -50,15 +50,16 @@ def test_a_row_of_csv_is_one_line_on_a_terminal(monkeypatch):
     assert re.search(row, out, re.MULTILINE)
 
 
-def test_a_reader_that_has_gone_does_not_change_the_exit_code(here):
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_reader_that_has_gone_does_not_change_the_exit_code(here, stream):
     Path("runs/damaged").mkdir(parents=True)
     Path("runs/damaged/config.yaml").write_text("seed: [")
     reading, writing = os.pipe()
     os.close(reading)
-    done = started("runs", "verify", "damaged", stdout=writing)
+    done = started("runs", "verify", "damaged", **{stream: writing})
     os.close(writing)
     assert done.returncode == 4, done.stderr
-    assert not re.search("Traceback|Exception ignored", done.stderr)
+    assert not re.search("Traceback|Exception ignored", done.stderr or "")
 
 
 PROBE = """

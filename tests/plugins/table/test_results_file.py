@@ -191,10 +191,11 @@ def test_predictions_that_cannot_be_used_are_named(trials):
 
 
 @pytest.mark.parametrize("ids", [np.arange(40)[::-1], [f"{i % 7}/{i}.png" for i in range(40)]])
-def test_images_are_named_by_a_column_and_another_order_is_refused(trials, ids):
-    assert trials("csv", ids=ids).rows[1].contrast
+@pytest.mark.parametrize("kind", ["csv", "flags"])
+def test_images_are_named_by_a_column_and_another_order_is_refused(trials, kind, ids):
+    assert trials(kind, ids=ids).rows[1].contrast
     with pytest.raises(InputError, match="another order"):
-        trials("csv", turned, ids=ids)
+        trials(kind, turned, ids=ids)
 
 
 @pytest.mark.parametrize(
