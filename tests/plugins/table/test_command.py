@@ -1,15 +1,15 @@
 """`vitcli table`: output, exit codes and files."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import printed, said
+from tests.cli.commands import printed, said, vitcli
 from vitcli import api
 from vitcli.plugins.table.results_file import Choices, read_text
 from vitcli.runner.errors import UserError
-from vitcli.runner.files import sha256
 from vitcli.runner.study.result import FIGURE_FORMATS
 
 HEAD = "variant,seed,score,note\n"
@@ -89,12 +89,35 @@ def test_a_folder_of_an_older_version_without_hashes_is_refused(results):
     assert "another version" in said(2, "table", "results.csv", "-o", ".")
 
 
-def test_output_is_replaced_after_the_file_has_changed(results):
-    for rows in (ROWS, ROWS, ROWS.replace("7", "8")):
-        results.write_text(HEAD + rows)
-        printed("table", "results.csv", "-o", "out")
-        document = json.loads(Path("out/results.json").read_text())
-        assert document["origin"]["sha256"] == sha256(results.read_bytes())
+NAMED = re.sub(r",(\d),(?=\d)", r",s\g<1>5,", ROWS)
+OTHER = ROWS.replace("7", "8")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "options", "code"),
+    [
+        (ROWS, OTHER, (), 2),
+        (ROWS + OTHER.replace("a", "c").replace("b", "d"), ROWS, (), 2),
+        (ROWS, ROWS.replace("b,2,7", "b,2,4").replace("a,2,4", "a,2,7"), (), 2),
+        (ROWS, ROWS.replace("b", "c"), (), 2),
+        (ROWS.replace("1,x", "2,x"), ROWS, (), 2),
+        (ROWS, "b,3,9,x\na,3,9,x\n" + ROWS, (), 0),
+        (NAMED, NAMED + "a,s01,9,x\nb,s01,9,x\n", (), 0),
+        (ROWS.replace("a,2,4,x\n", ""), ROWS, (), 0),
+        (ROWS, ROWS, ("--lower-is-better",), 0),
+    ],
+    ids=["score", "fewer", "swapped", "variant", "twice", "more", "named", "missing", "read"],
+)
+def test_output_replaces_results_of_the_same_name_only_if_it_holds_them(
+    here, sketched, first, second, options, code
+):
+    for folder, rows in {"x1": first, "x2": second}.items():
+        (here / folder).mkdir()
+        (here / folder / "results.csv").write_text(HEAD + rows)
+    vitcli("table", "x1/results.csv", "-o", "out")
+    before = Path("out/results.json").read_bytes()
+    said(code, "table", "x2/results.csv", *options, "-o", "out")
+    assert (Path("out/results.json").read_bytes() == before) == (code == 2)
 
 
 @pytest.mark.parametrize("source", ["table.csv", "other.csv"])

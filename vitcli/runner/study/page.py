@@ -5,6 +5,7 @@ loads nothing from the network, and its content-security policy forbids both. Na
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
@@ -39,17 +40,31 @@ def publish_outside(doc: StudyResult, folder: Path, source: Path | None = None) 
     contents = _contents(doc, folder)
     if (folder / RESULTS).exists():
         before = read_document(files.read_bounded(folder / RESULTS, files.MAX_JSON).decode())
-        if _source(before) != _source(doc):
-            problem = f"has results of {_source(before)}; choose another folder"
-            raise ConfigError(f"{folder / RESULTS}: {problem}")
+        _refuse_other_source(folder, before, doc)
         _refuse_changed_files(folder, before, contents)
     files.make_output_folder(folder)
     _write(contents)
     return _files(folder, doc.figures)
 
 
-def _source(doc: StudyResult) -> str:
-    return doc.origin.file if doc.origin else doc.name
+def _refuse_other_source(folder: Path, before: StudyResult, doc: StudyResult) -> None:
+    old, new = before.origin, doc.origin
+    is_same = (old.file if old else before.name) == (new.file if new else doc.name)
+    if is_same and old and new and old.sha256 != new.sha256:
+        is_same = _finished_scores(before) <= _finished_scores(doc)
+    if not is_same:
+        problem = f"has results of {old.file if old else before.name} that are not in this source"
+        raise ConfigError(f"{folder / RESULTS}: {problem}; choose another folder")
+
+
+def _finished_scores(doc: StudyResult) -> Counter[tuple[str, float | None]]:
+    """Count the scores of each variant; a seed that is a name has another number in each file."""
+    return Counter(
+        (row.variant, trial.number(f"test_{doc.headline.name}"))
+        for row in doc.rows
+        for trial in row.trials
+        if trial.state == "finished"
+    )
 
 
 def _refuse_changed_files(folder: Path, before: StudyResult, contents: dict[Path, bytes]) -> None:
