@@ -159,7 +159,7 @@ def test_each_explorer_of_a_page_handles_its_own_keys(browser, copy_of_run):
 def test_the_button_saves_the_choices_beside_the_corrections_of_the_run(
     browser, copy_of_run, pictures, tmp_path
 ):
-    """A name with a comma and a quote stays whole."""
+    """A name with a comma and a quote stays whole; a choice replaces an older correction."""
     dark = pictures / "train" / "dark"
     (pictures / "train" / "bright" / "1.png").rename(dark / 'a, "b".png')
     Path("old.csv").write_text("file,label\ntrain/bright/2.png,dark\ntrain/dark/3.png,\n")
@@ -171,17 +171,18 @@ def test_the_button_saves_the_choices_beside_the_corrections_of_the_run(
     browser.call("Browser.setDownloadBehavior", **options)
     of = "[...document.querySelectorAll('[data-file]')].filter(e => e.dataset.file === {!r})"
     name = 'train/dark/a, "b".png'
-    shown.evaluate(
-        f"(() => {{ const select = {of.format(name)}[0].querySelector('select');"
-        " select.selectedIndex = [...select.options].findIndex(e => e.text === 'bright');"
-        " select.dispatchEvent(new Event('change')); })()"
-    )
+    for file, choice in ((name, "bright"), ("train/bright/2.png", "leave out")):
+        shown.evaluate(
+            f"(() => {{ const select = {of.format(file)}[0].querySelector('select');"
+            f" [...select.options].find(e => e.text === '{choice}').selected = true;"
+            " select.dispatchEvent(new Event('change')); })()"
+        )
     shown.evaluate("document.getElementById('save').click()")
     deadline = time.monotonic() + TIMEOUT
     while not saved.is_file():
         assert time.monotonic() < deadline, "nothing was saved"
         time.sleep(0.05)
-    old = [["train/bright/2.png", "dark"], ["train/dark/3.png", ""]]
+    old = [["train/bright/2.png", ""], ["train/dark/3.png", ""]]  # the first was dark
     new = [[name, "bright"]]
     assert [*csv.reader(saved.read_text().splitlines())] == [["file", "label"], *old, *new]
     assert shown.console_messages() == []

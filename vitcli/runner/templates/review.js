@@ -1,7 +1,6 @@
 "use strict";
 // Adds a choice to each picture, and saves the corrections as a CSV file.
 const data = JSON.parse(document.getElementById("data").textContent);
-const cards = [...document.querySelectorAll("[data-file]")];
 const chosen = new Map(); // file -> label; an empty label leaves the picture out
 
 function addChoice(card) {
@@ -14,13 +13,11 @@ function addChoice(card) {
   for (const label of labels) select.add(new Option(label || (label === null ? "keep" : "leave out")));
   select.addEventListener("change", () => choose(file, labels[select.selectedIndex]));
   card.append(select);
-  card.show = (label) => { select.selectedIndex = labels.indexOf(label); };
 }
 
 function choose(file, label) {
   if (label === null) chosen.delete(file);
   else chosen.set(file, label);
-  for (const card of cards) if (card.dataset.file === file) card.show(label);
   count();
 }
 
@@ -44,7 +41,7 @@ function save() {
   link.click();
 }
 
-cards.forEach(addChoice);
+document.querySelectorAll("[data-file]").forEach(addChoice);
 document.getElementById("save").addEventListener("click", save);
 document.querySelector(".save").hidden = false;
 count();
