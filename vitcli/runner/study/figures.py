@@ -134,6 +134,7 @@ def curves(doc: StudyResult) -> Figure:
         if len(values) > 1:
             axes.fill_between(epochs, low, high, color=colour, alpha=0.15, linewidth=0)
         if len(epochs) == 1:
+            epochs = epochs + 0.1 * (index - (len(rows) - 1) / 2)  # beside each other
             axes.vlines(epochs, low, high, color=colour, alpha=0.5, linewidth=4)
         marker = "o" if len(epochs) == 1 else None
         axes.plot(epochs, mean, color=colour, linestyle=dash, linewidth=1.6, marker=marker)
