@@ -33,7 +33,9 @@ def scontrol(here) -> str:
 
 def test_a_job_whose_time_is_up_ends_its_driver_and_is_queued_again(here, scontrol, monkeypatch):
     Path("mine.yaml").write_text(STUDY)
-    slow = "import signal, time; signal.signal(15, lambda *_: (open('saved', 'w'), exit(143)))"
+    # exit() would be ignored where the signal comes while a file is closed.
+    leave = "lambda *_: open('saved', 'w') and os._exit(143)"
+    slow = f"import os, signal, time; signal.signal(15, {leave})"
     words = ["-c", f"{slow}; open('begun', 'w'); time.sleep({HANG})"]
     monkeypatch.setattr(
         "vitcli.plugins.slurm.script.python_command", lambda *_: [sys.executable, *words]
